@@ -1,0 +1,250 @@
+"""Howdah: the application object. Wiring only: every verb lives in its room."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Concatenate, Literal, TypeVar, overload
+
+import asyncpg
+
+from howdah import contrib, telemetry
+from howdah.arguments import LARGEST
+from howdah.conductor import Conductor
+from howdah.errors import ArgumentError, ConfigError
+from howdah.handler import Executor, Handler
+from howdah.jobs.admin import Admin
+from howdah.jobs.client import Client
+from howdah.jobs.new import Enqueued, NewJob
+from howdah.pg import migrate
+from howdah.pg.database import Database, dsn_from_environment
+from howdah.retry import Retries
+from howdah.store import Transaction
+from howdah.task import P, R, Settings, Task
+from howdah.upkeep.pruner import Retention
+from howdah.work.options import WorkerOptions
+
+T = TypeVar("T")
+POOL_SIZE = 10
+
+
+class Howdah:
+    """All the background work of an application, on the PostgreSQL it already has."""
+
+    def __init__(
+        self,
+        dsn: str | None = None,
+        *,
+        schema: str = "howdah",
+        largest_payload: int = LARGEST,
+        retention: Retention | None = None,
+    ) -> None:
+        self._dsn = dsn
+        self._schema = schema
+        self._largest = largest_payload
+        self.retention = retention or Retention()
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self._here = _Place(self)
+        self._portal: _Portal | None = None
+        self._lock = threading.Lock()
+
+    # ---------------------------------------------------------------- tasks
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        *,
+        transactional: Literal[True],
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        max_attempts: int = 5,
+        timeout: float | None = None,
+        retry: Retries | None = None,
+    ) -> Callable[[Callable[Concatenate[Transaction, P], Awaitable[R]]], Task[P, Awaitable[R]]]: ...
+
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        max_attempts: int = 5,
+        timeout: float | None = None,
+        retry: Retries | None = None,
+        executor: Executor | None = None,
+        transactional: Literal[False] = False,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]
+        """Make a function a task. Its kind is the function's name unless ``name`` says otherwise.
+
+        ``transactional``: the first parameter is a :class:`Transaction`; what is done through it, and the
+        completion of the job, are one commit.
+        """
+        if function is not None:
+            return self._register(function)
+        return lambda decorated: self._register(decorated, **options)
+
+    def _register(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        retry: Retries | None = None,
+        executor: Executor | None = None,
+        transactional: bool = False,
+        **settings: Any,
+    ) -> Task[..., Any]:
+        kind = name or function.__qualname__.replace("<locals>.", "")
+        handler = Handler(kind, function, executor=executor, transactional=transactional, retries=retry)
+        if kind in self.tasks:
+            raise ConfigError(f"two tasks are named {kind!r}; give one of them name=…")
+        task: Task[..., Any] = Task(self, handler, Settings(**settings), largest=self._largest)
+        try:
+            NewJob(kind=kind, **settings).check()
+        except (ArgumentError, TypeError) as error:
+            raise ConfigError(f"task {kind!r} cannot be so: {error}") from None
+        self.tasks[kind] = task
+        return task
+
+    # ---------------------------------------------------------------- enqueue
+
+    async def enqueue(self, job: NewJob, conn: Any = None) -> Enqueued:
+        """Enqueue one job made by :meth:`Task.job`."""
+        return await self._here.client().enqueue(job, conn)
+
+    async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Any = None) -> list[Enqueued]:
+        """Enqueue all of them or none, by COPY; returns what became of each, in order."""
+        return await self._here.client().enqueue_many(jobs, conn)
+
+    def enqueue_sync(self, job: NewJob, conn: Any = None) -> Enqueued:
+        """Enqueue one job from synchronous code; with ``conn``, in that connection's transaction."""
+        if conn is not None:
+            return Client(self.database, self._no_pool, contrib.borrow).enqueue_sync(job, conn)
+        return self._there().call(lambda place: place.client().enqueue(job))
+
+    def trace_context(self) -> str | None:
+        """The W3C trace context of the caller, if somebody traces."""
+        return telemetry.trace_context()
+
+    # ---------------------------------------------------------------- running and looking after
+
+    @property
+    def database(self) -> Database:
+        """Where the data lives."""
+        dsn = self._dsn or dsn_from_environment()
+        if dsn is None:
+            raise ConfigError("no database is named; pass a DSN to Howdah(), or set HOWDAH_DSN, DATABASE_URL or PGHOST")
+        return Database(dsn, schema=self._schema)
+
+    def connect_to(self, dsn: str, schema: str | None = None) -> None:
+        """Use this database from now on; for command lines and tests."""
+        self._dsn = dsn
+        self._schema = schema or self._schema
+        self._here = _Place(self)
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """The handlers of every task, by kind."""
+        return {kind: task.handler for kind, task in self.tasks.items()}
+
+    @property
+    def admin(self) -> Admin:
+        """Look at jobs, retry, cancel, pause."""
+        return self._here.admin()
+
+    async def migrate(self) -> list[migrate.Migration]:
+        """Bring the schema to the version this code needs."""
+        return await migrate.migrate(self.database)
+
+    def conductor(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> Conductor:
+        """A node that is ready to run."""
+        return Conductor(
+            self.database, self.handlers, options or WorkerOptions(), retention=self.retention, upkeep=upkeep
+        )
+
+    async def work(self, options: WorkerOptions | None = None) -> None:
+        """Run a node until it is cancelled or, with ``drain``, until nothing is left to do now."""
+        conductor = self.conductor(options)
+        running = asyncio.create_task(conductor.run())
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            conductor.stop()
+            await running
+            raise
+
+    async def close(self) -> None:
+        """Close the connections of this event loop."""
+        await self._here.close()
+
+    def _there(self) -> _Portal:
+        with self._lock:
+            if self._portal is None:
+                self._portal = _Portal(self)
+            return self._portal
+
+    async def _no_pool(self) -> Any:
+        raise ConfigError("this connection is synchronous")
+
+
+class _Place:
+    """The pool and the clients of one event loop; made anew when the loop changes."""
+
+    def __init__(self, app: Howdah) -> None:
+        self._app = app
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening: asyncio.Task[asyncpg.Pool] | None = None
+        self._client: Client | None = None
+        self._admin: Admin | None = None
+
+    def client(self) -> Client:
+        self._settle()
+        if self._client is None:
+            self._client = Client(self._app.database, self._pool, contrib.borrow)
+        return self._client
+
+    def admin(self) -> Admin:
+        self._settle()
+        if self._admin is None:
+            self._admin = Admin(self._app.database, self._pool)
+        return self._admin
+
+    async def close(self) -> None:
+        opening, self._opening = self._opening, None
+        self._client = self._admin = None
+        if opening is not None and self._loop is asyncio.get_running_loop():
+            (await opening).terminate()
+
+    def _settle(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._opening, self._client, self._admin = loop, None, None, None
+
+    async def _pool(self) -> asyncpg.Pool:
+        if self._opening is None or (self._opening.done() and self._opening.exception()):
+            self._opening = asyncio.create_task(self._app.database.pool(POOL_SIZE))
+        return await asyncio.shield(self._opening)
+
+
+class _Portal:
+    """An event loop in a thread, through which synchronous code enqueues."""
+
+    def __init__(self, app: Howdah) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._place = _Place(app)
+        threading.Thread(target=self._loop.run_forever, name="howdah-portal", daemon=True).start()
+        atexit.register(self._loop.call_soon_threadsafe, self._loop.stop)
+
+    def call(self, function: Callable[[_Place], Coroutine[Any, Any, T]]) -> T:
+        async def run() -> T:
+            return await function(self._place)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()

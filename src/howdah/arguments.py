@@ -1,0 +1,183 @@
+"""Arguments of a task as JSON: checked against the signature before they are sent, and again when they arrive."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from howdah.errors import ArgumentError, ConfigError, Poison
+
+LARGEST = 1024 * 1024
+DEEPEST = 100
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def encode(value: Any, *, what: str, largest: int = LARGEST) -> bytes:
+    """``value`` as JSON that PostgreSQL keeps unharmed, or :class:`ArgumentError`."""
+    try:
+        data = msgspec.json.encode(value, enc_hook=_encode_other)
+    except RecursionError:
+        raise ArgumentError(f"{what} is nested too deeply; {DEEPEST} levels are allowed") from None
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"{what} holds a lone surrogate, which is not text: {error.reason}") from None
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise ArgumentError(f"{what} cannot be sent as JSON: {error}") from None
+    if len(data) > largest:
+        raise ArgumentError(
+            f"{what} is {len(data):,} bytes of JSON, {largest:,} are allowed; store it and send its key"
+        )
+    if b"\\u0000" in data and _NUL.search(data):
+        raise ArgumentError(f"{what} holds a NUL character, which PostgreSQL cannot store")
+    if b"null" in data and _not_a_number(value):
+        raise ArgumentError(f"{what} holds NaN or infinity, which is not JSON")
+    if data.count(b"[") + data.count(b"{") > DEEPEST and _depth(data) > DEEPEST:
+        raise ArgumentError(f"{what} is nested {_depth(data)} levels deep, {DEEPEST} are allowed")
+    return data
+
+
+class Arguments:
+    """The parameters of one handler: encodes calls, decodes payloads, and calls the handler."""
+
+    def __init__(self, kind: str, function: Callable[..., Any], injected: Mapping[type, str]) -> None:
+        self.kind = kind
+        self._function = function
+        self.injected: dict[str, str] = {}
+        """Parameter name by what is put there when the handler runs: ``tx``."""
+        fields: list[tuple[str, Any, Any]] = []
+        self._positional: list[str] = []
+        hints = _hints(kind, function)
+        by_keyword = False
+        for name, parameter in inspect.signature(function).parameters.items():
+            hint = hints.get(name, Any)
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise ConfigError(f"task {kind!r} takes {parameter}; name every parameter, they are stored by name")
+            if hint in injected:
+                self.injected[injected[hint]] = name
+                by_keyword = True
+                continue
+            if parameter.kind is not parameter.KEYWORD_ONLY:
+                self._positional.append(name)
+            fields.append((name, hint, _field(parameter.default)))
+        self._names = [name for name, _, _ in fields]
+        self._spread = 0 if by_keyword else len(self._positional)
+        # required after optional is fine: everything travels by name
+        self._struct = msgspec.defstruct(
+            "Arguments", fields, forbid_unknown_fields=True, kw_only=True, namespace={"__module__": __name__}
+        )
+        try:
+            self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_other)
+        except TypeError as error:
+            raise ConfigError(f"task {kind!r} has a parameter of a type that cannot travel as JSON: {error}") from None
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], largest: int = LARGEST) -> bytes:
+        """The payload of a call, or :class:`ArgumentError` with nothing sent."""
+        if len(args) > len(self._positional):
+            raise ArgumentError(
+                f"task {self.kind!r} takes at most {len(self._positional)} positional arguments, got {len(args)}"
+            )
+        values = dict(zip(self._positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name in values:
+                raise ArgumentError(f"task {self.kind!r} got {name!r} twice")
+            values[name] = value
+        payload = encode(values, what=f"the call of task {self.kind!r}", largest=largest)
+        self.decode(payload)
+        return payload
+
+    def decode(self, payload: bytes) -> Any:
+        """The typed arguments, or :class:`ArgumentError`."""
+        try:
+            return self._decoder.decode(payload)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise ArgumentError(f"task {self.kind!r} cannot be called so: {_reword(str(error))}") from None
+
+    def call(self, payload: bytes, extra: Mapping[str, Any] | None = None) -> Any:
+        """Call the handler with this payload and what is injected; a payload that does not fit is :class:`Poison`."""
+        try:
+            values = msgspec.structs.astuple(self.decode(payload))
+        except ArgumentError as error:
+            raise Poison(str(error)) from None
+        k = self._spread
+        if extra:
+            named = dict(zip(self._names[k:], values[k:], strict=True))
+            for what, value in extra.items():
+                named[self.injected[what]] = value
+            return self._function(*values[:k], **named)
+        if k == len(values):
+            return self._function(*values)
+        return self._function(*values[:k], **dict(zip(self._names[k:], values[k:], strict=True)))
+
+
+def _hints(kind: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ConfigError(
+            f"task {kind!r} has an annotation that cannot be resolved ({error}); import it at run time"
+        ) from None
+
+
+def _field(default: Any) -> Any:
+    if default is inspect.Parameter.empty:
+        return msgspec.field()
+    return msgspec.field(default_factory=lambda: default)
+
+
+def _encode_other(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def _decode_other(kind: type, value: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    raise TypeError(f"a {kind.__name__} cannot be made from JSON")
+
+
+def _reword(text: str) -> str:
+    """msgspec speaks of objects and fields; our users of arguments."""
+    text = text.replace("Object missing required field", "missing argument").replace(
+        "Object contains unknown field", "unknown argument"
+    )
+    return text[:1].lower() + text[1:]
+
+
+def _not_a_number(value: Any) -> bool:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, float):
+            if not math.isfinite(item):
+                return True
+        elif isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple | set | frozenset):
+            waiting.extend(item)
+        elif isinstance(item, msgspec.Struct) or dataclasses.is_dataclass(item) or hasattr(item, "model_dump"):
+            waiting.append(msgspec.to_builtins(item, enc_hook=_encode_other))
+    return False
+
+
+def _depth(data: bytes) -> int:
+    depth = deepest = 0
+    inside = escaped = False
+    for byte in data:
+        if inside:
+            inside = escaped or byte != 0x22
+            escaped = byte == 0x5C and not escaped
+        elif byte == 0x22:
+            inside = True
+        elif byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest

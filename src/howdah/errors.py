@@ -1,0 +1,55 @@
+"""Everything Howdah raises, in one tree.
+
+    HowdahError
+    ├── ConfigError            what you asked for cannot work
+    ├── ArgumentError          these arguments cannot be enqueued; nothing was
+    ├── DatabaseUnreachable    no answer from PostgreSQL
+    ├── SchemaError            the database is not at the version this code needs
+    └── LeaseLost              the job is no longer ours to finish
+
+    Poison                     raised by a handler: never retry this job
+    Retry                      raised by a handler: retry, after this long
+
+A handler that fails raises its own exception; Howdah never wraps it.
+"""
+
+from __future__ import annotations
+
+
+class HowdahError(Exception):
+    """The root of everything Howdah raises by itself."""
+
+
+class ConfigError(HowdahError):
+    """What you asked for cannot work; the message says why and what to change."""
+
+
+class ArgumentError(HowdahError, ValueError):
+    """The arguments of a job cannot be sent as they are; nothing was enqueued."""
+
+
+class DatabaseUnreachable(HowdahError):
+    """PostgreSQL did not answer."""
+
+
+class SchemaError(HowdahError):
+    """The database is not at the version this code needs."""
+
+
+class LeaseLost(HowdahError):
+    """The job is no longer ours to finish: its lease ran out and somebody else may hold it."""
+
+
+class Poison(Exception):
+    """Raise it in a handler when no retry can help: the job fails at once."""
+
+
+class Retry(Exception):
+    """Raise it in a handler to retry after ``after`` seconds instead of the task's own backoff.
+
+    Any exception with a ``retry_after`` attribute (seconds) is understood the same way.
+    """
+
+    def __init__(self, reason: str = "", *, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_after = after

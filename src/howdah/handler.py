@@ -1,0 +1,57 @@
+"""Handler: the user's function with everything needed to run it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal
+
+from howdah.arguments import Arguments
+from howdah.errors import ConfigError
+from howdah.retry import Backoff, Retries
+from howdah.store import Transaction
+
+Executor = Literal["async", "thread", "process"]
+LONGEST_NAME = 100
+
+
+class Handler:
+    """One kind of job and the function that executes it."""
+
+    def __init__(
+        self,
+        kind: str,
+        function: Callable[..., Any],
+        *,
+        executor: Executor | None = None,
+        transactional: bool = False,
+        retries: Retries | None = None,
+    ) -> None:
+        check_name("kind", kind)
+        self.kind = kind
+        self.function = function
+        is_async = inspect.iscoroutinefunction(function)
+        if executor == "async" and not is_async:
+            raise ConfigError(f"task {kind!r} has executor='async' but is a plain function; write `async def`")
+        if executor == "thread" and is_async:
+            raise ConfigError(f"task {kind!r} has executor='thread' but is a coroutine function; write `def`")
+        self.executor: Executor = executor or ("async" if is_async else "thread")
+        self.transactional = transactional
+        self.retries: Retries = retries if retries is not None else Backoff()
+        self.arguments = Arguments(kind, function, {Transaction: "tx"})
+        if transactional and self.executor != "async":
+            raise ConfigError(f"task {kind!r} is transactional, so it must be `async def` without an executor")
+        if transactional and "tx" not in self.arguments.injected:
+            raise ConfigError(f"task {kind!r} is transactional, so it must take a parameter annotated `Transaction`")
+        if not transactional and self.arguments.injected:
+            raise ConfigError(f"task {kind!r} takes a Transaction; say transactional=True")
+
+    def __repr__(self) -> str:
+        return f"Handler({self.kind!r}, {self.executor})"
+
+
+def check_name(what: str, name: object) -> str:
+    """Refuse names that cannot be the ``what`` of a job."""
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+        raise ConfigError(f"{what} must be 1 to {LONGEST_NAME} printable characters, got {name!r}")
+    return name

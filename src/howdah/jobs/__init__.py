@@ -1,0 +1,1 @@
+"""Howdah's own queue: jobs in tables of ours."""

@@ -1,0 +1,119 @@
+"""Bell: how an idle worker waits. It sleeps until somebody rings, a job falls due, or the backstop poll comes.
+
+Enqueue notifies only while somebody sleeps. Falling asleep is therefore a small ritual: hang the sign, note which
+transactions are in flight (they may have looked before the sign hung), claim once more, then wait; and look again
+while one of *those* transactions is open. A sign lapses by itself, nobody takes it down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from howdah.pg.database import Session
+from howdah.service import wait
+
+SIGN = 2.0
+"""Seconds a sign lasts; renewed at half of it."""
+RAMP = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+DEAF_POLL = 1.0
+
+
+class Bell:
+    """The waiting of one worker. All times are on this process's own monotonic clock, as distances only."""
+
+    def __init__(
+        self,
+        session: Session,
+        sql: Mapping[str, str],
+        queues: Sequence[str] | None,
+        *,
+        poll: float,
+        deaf: Callable[[], bool],
+    ) -> None:
+        self._session = session
+        self._sql = sql
+        self._queues = list(queues) if queues is not None else None
+        self._poll = poll
+        self._deaf = deaf
+        self._rung = asyncio.Event()
+        self._asleep = False
+        self._hung = 0.0
+        self._in_flight: list[int] = []
+        self._step = 0
+        self._due = float("inf")
+        self._backstop = 0.0
+        self.known: list[str] = list(queues or ())
+        """The queues to claim from."""
+
+    def ring(self) -> None:
+        """Somebody enqueued, or may have."""
+        self._rung.set()
+
+    def awake(self) -> None:
+        """A claim found work."""
+        self._asleep = False
+
+    def expect(self, seconds: float | None) -> None:
+        """A job falls due in so many seconds."""
+        if seconds is not None:
+            self._due = min(self._due, time.monotonic() + seconds)
+
+    def due(self) -> bool:
+        """Whether a job has fallen due since it was last looked for; forgets it."""
+        if time.monotonic() < self._due:
+            return False
+        self._due = float("inf")
+        return True
+
+    async def rest(self) -> None:
+        """Return when another claim is worth it; at once the first time, since falling asleep needs one more claim."""
+        if not self._asleep or time.monotonic() - self._hung > SIGN:
+            await self._fall_asleep()
+            return
+        while True:
+            pause, now = self._pause(), time.monotonic()
+            rung = await wait(self._rung, pause)
+            if rung:
+                self._rung.clear()
+                self._asleep = False
+                return
+            now = time.monotonic()
+            if now >= self._due or now >= self._backstop:
+                self._backstop = now + self._poll_interval()
+                return
+            if self._in_flight and pause < SIGN / 2:
+                self._in_flight = await self._session.fetchval(self._sql["in_flight"], self._in_flight)
+                self._step += 1
+                return
+            if now - self._hung >= SIGN / 2:
+                if now - self._hung > SIGN:
+                    self._asleep = False  # it lapsed while we were held up: start over
+                    return
+                await self._doze()
+
+    async def _fall_asleep(self) -> None:
+        self._rung.clear()
+        in_flight = await self._doze()
+        self._in_flight, self._step = in_flight, 0
+        self._asleep = True
+        self._backstop = time.monotonic() + self._poll_interval()
+
+    async def _doze(self) -> list[int]:
+        hung = time.monotonic()
+        row = await self._session.fetchrow(self._sql["doze"], self._queues, int(SIGN * 1000))
+        self._hung = hung
+        self.known = row["known"]
+        self._due = float("inf") if row["due_in"] is None else time.monotonic() + row["due_in"]
+        return list(row["in_flight"])
+
+    def _pause(self) -> float:
+        now = time.monotonic()
+        pauses = [self._due - now, self._backstop - now, self._hung + SIGN / 2 - now]
+        if self._in_flight:
+            pauses.append(RAMP[min(self._step, len(RAMP) - 1)])
+        return max(0.0, min(pauses))
+
+    def _poll_interval(self) -> float:
+        return min(self._poll, DEAF_POLL) if self._deaf() else self._poll

@@ -1,0 +1,62 @@
+"""NewJob: a job about to be enqueued, checked before anything is sent."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from howdah.errors import ArgumentError
+from howdah.handler import LONGEST_NAME
+
+LONGEST_KEY = 300
+LONGEST_WAIT = 100 * 365 * 86400.0
+
+
+class Enqueued(NamedTuple):
+    """What became of an enqueue."""
+
+    id: int
+    fresh: bool
+    """False: a live job already held the unique key; ``id`` is that job."""
+
+
+class NewJob(msgspec.Struct, gc=False, kw_only=True):
+    """Everything that is said about a job once."""
+
+    kind: str
+    payload: bytes = b"{}"
+    queue: str = "default"
+    priority: int = 0
+    """From -100 to 100, larger first."""
+    run_at: datetime | None = None
+    delay: float | None = None
+    """Seconds from now, by the server's clock."""
+    max_attempts: int = 5
+    timeout: float | None = None
+    key: str | None = None
+    """At most one live job has this key."""
+    meta: bytes | None = None
+    trace: str | None = None
+
+    def check(self) -> None:
+        """Raise :class:`ArgumentError` on what the database would refuse."""
+        for what, name in (("kind", self.kind), ("queue", self.queue)):
+            if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+                raise ArgumentError(f"{what} must be 1 to {LONGEST_NAME} printable characters, got {name!r}")
+        if not -100 <= self.priority <= 100:
+            raise ArgumentError(f"priority must be from -100 to 100, got {self.priority!r}")
+        if not 1 <= self.max_attempts <= 1000:
+            raise ArgumentError(f"max_attempts must be from 1 to 1000, got {self.max_attempts!r}")
+        if self.timeout is not None and not 0 < self.timeout < float("inf"):
+            raise ArgumentError(f"timeout must be above zero seconds, got {self.timeout!r}")
+        if self.delay is not None and not 0 <= self.delay <= LONGEST_WAIT:
+            raise ArgumentError(f"delay must be from zero to {LONGEST_WAIT:.0f} seconds, got {self.delay!r}")
+        if self.run_at is not None:
+            if self.delay is not None:
+                raise ArgumentError("say either run_at or delay, not both")
+            if self.run_at.tzinfo is None:
+                raise ArgumentError(f"run_at must name its time zone, got {self.run_at!r}; add tzinfo")
+        if self.key is not None and (not 1 <= len(self.key) <= LONGEST_KEY or not self.key.isprintable()):
+            raise ArgumentError(f"key must be 1 to {LONGEST_KEY} printable characters, got {self.key!r}")

@@ -1,0 +1,5 @@
+-- doze: fall asleep: hang the signs, then say who is in flight, when the next job is due, and which queues exist.
+-- in:  $1 queues text[] or null for all, $2 milliseconds the sign lasts
+-- out: in_flight, due_in, known
+
+select in_flight, due_in, known from {schema}.doze($1::text[], $2::int)

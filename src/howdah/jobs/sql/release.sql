@@ -1,0 +1,5 @@
+-- release: hand back what is left of these leases, charging no attempt.
+-- in:  $1 node int, $2 tokens int8[]
+-- out: leases, requeued, ended
+
+select leases, requeued, ended from {schema}.release($1, $2::int8[])

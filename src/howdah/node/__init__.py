@@ -1,0 +1,1 @@
+"""Nodes: every running process registers, beats, and says goodbye."""

@@ -1,0 +1,149 @@
+"""Heart: renews leases from a thread of its own, so that no handler can starve it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from howdah import telemetry
+from howdah.pg import sql
+from howdah.pg.database import Database, Session
+from howdah.service import Outage
+from howdah.store import Beat
+
+log = logging.getLogger("howdah")
+
+BLOCKED = 3.0
+"""Seconds after which a blocked event loop is reported, with the stack that blocks it."""
+
+
+class Pulse(NamedTuple):
+    """What the node says of itself with a heartbeat."""
+
+    tokens: Sequence[int]
+    state: str
+    running: int
+    deaf: bool
+
+
+class Heart:
+    """Beats every ``heartbeat`` seconds. Results are handed to the event loop that started it."""
+
+    def __init__(
+        self,
+        database: Database,
+        node: int,
+        *,
+        heartbeat: float,
+        lease: float,
+        pulse: Callable[[], Pulse],
+        beat: Callable[[Beat, Sequence[int], float], None],
+        fail: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._node = node
+        self._heartbeat = heartbeat
+        self._lease = lease
+        self._pulse = pulse
+        self._beat = beat
+        self._fail = fail
+        self._sql = sql.load("howdah.node", schema=database.schema)["heartbeat"]
+        self._home = asyncio.get_running_loop()
+        self._home_thread = threading.get_ident()
+        self._stop = threading.Event()
+        self._soon = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="howdah-heart", daemon=True)
+        self._answered = time.monotonic()
+        self._asked = 0.0
+        self._told = False
+
+    @property
+    def loop_lag(self) -> float:
+        """Seconds the event loop has not answered, 0 when it does."""
+        return max(0.0, time.monotonic() - self._asked) if self._asked > self._answered else 0.0
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._stop.set()
+        self._soon.set()
+        self._thread.join(timeout=5)
+
+    def beat_soon(self) -> None:
+        """Beat now rather than at the next turn."""
+        self._soon.set()
+
+    def _run(self) -> None:
+        asyncio.run(self._beat_until_stopped())
+
+    async def _beat_until_stopped(self) -> None:
+        session = Session(self._database, "heartbeat")
+        outage = Outage("heartbeat")
+        due = time.monotonic()
+        while not self._stop.is_set():
+            lag = time.monotonic() - due
+            self._soon.clear()
+            try:
+                await self._beat_once(session)
+                outage.heal()
+                telemetry.emit("node.beat", node=self._node, lag=lag)
+                pause = self._heartbeat
+            except Exception as error:
+                pause = min(self._heartbeat, outage.fail(error))
+                self._tell(self._fail)
+            due = time.monotonic() + pause
+            self._wait(pause)
+        await session.close()
+
+    async def _beat_once(self, session: Session) -> None:
+        pulse, at = self._pulse(), time.monotonic()
+        # a reply slower than half a lease is as bad as none
+        row = await session.fetchrow(
+            self._sql,
+            self._node,
+            list(pulse.tokens),
+            self._lease,
+            pulse.state,
+            pulse.running,
+            pulse.deaf,
+            timeout=max(1.0, self._lease / 3),
+        )
+        lost = set(row["lost"])
+        kept = [token for token in pulse.tokens if token not in lost]
+        self._tell(self._beat, Beat(row["lost"], row["cancel"]), kept, at)
+
+    def _wait(self, seconds: float) -> None:
+        """Sleep in short naps, and watch the event loop the handlers share."""
+        until = time.monotonic() + seconds
+        while not (self._stop.is_set() or self._soon.is_set()) and (left := until - time.monotonic()) > 0:
+            self._watch()
+            self._soon.wait(min(left, 1.0))  # this thread's own loop has nothing else to do
+
+    def _watch(self) -> None:
+        if self._asked <= self._answered:
+            self._asked = time.monotonic()
+            self._told = False
+            self._tell(self._answer)
+        elif self.loop_lag > BLOCKED and not self._told:
+            self._told = True
+            frame = sys._current_frames().get(self._home_thread)
+            stack = "".join(traceback.format_stack(frame)[-6:]) if frame else "(no stack)"
+            log.error("the event loop has been blocked for %.0f s, here:\n%s", self.loop_lag, stack)
+
+    def _answer(self) -> None:
+        self._answered = time.monotonic()
+
+    def _tell(self, function: Callable[..., None], *args: object) -> None:
+        try:
+            self._home.call_soon_threadsafe(function, *args)
+        except RuntimeError:  # the loop is closed: the process is ending
+            self._stop.set()

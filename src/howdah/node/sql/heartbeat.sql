@@ -1,0 +1,29 @@
+-- heartbeat: renew the leases this process names, and say it lives; one statement per node, whatever it runs.
+-- in:  $1 node int, $2 tokens int8[], $3 lease seconds float8, $4 state text, $5 running int, $6 deaf bool
+-- out: lost tokens, ids to cancel
+--
+-- Only named tokens are renewed: a claim whose reply was lost must expire.
+
+with mine as materialized (
+    select token, first_id, end_id, los, his
+    from {schema}.lease
+    where token = any($2::int8[]) and node = $1
+    order by token
+    for no key update
+),
+renewed as (
+    update {schema}.lease
+    set expires_at = clock_timestamp() + $3::float8 * interval '1 second'
+    where token = any(array(select token from mine))
+),
+alive as (
+    update {schema}.node
+    set beat_at = clock_timestamp(), state = $4, running = $5, deaf = $6, stopped_at = null
+    where id = $1
+)
+select array(select t from unnest($2::int8[]) t except select token from mine) as lost,
+    array(
+        select c.id
+        from {schema}.cancel_request c
+        join mine m on c.id >= m.first_id and c.id < m.end_id
+        where exists (select from unnest(m.los, m.his) r(lo, hi) where c.id >= r.lo and c.id < r.hi)) as cancel

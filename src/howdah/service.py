@@ -1,0 +1,108 @@
+"""Loops that outlive outages, and the signals that end a process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable
+
+from howdah import telemetry
+
+log = logging.getLogger("howdah")
+
+LONGEST_BACKOFF = 5.0
+REPEAT_AFTER = 30.0
+
+
+class Outage:
+    """One failing thing: logged when it starts, now and then while it lasts, and when it ends."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.failures = 0
+        self._since = 0.0
+        self._said = 0.0
+
+    def fail(self, error: BaseException) -> float:
+        """Note a failure; returns how long to wait before the next try, with jitter."""
+        now = time.monotonic()
+        if self.failures == 0:
+            self._since = now
+            telemetry.emit("loop.fail", loop=self.name, error=error)
+        if self.failures == 0 or now - self._said >= REPEAT_AFTER:
+            self._said = now
+            log.warning("%s failed (%s: %s); trying again", self.name, type(error).__name__, error)
+        self.failures += 1
+        longest = min(LONGEST_BACKOFF, 0.1 * float(2 ** min(self.failures, 10)))
+        return random.uniform(0.5, 1.0) * longest  # noqa: S311
+
+    def heal(self) -> None:
+        """Note that it works (again)."""
+        if self.failures:
+            seconds = time.monotonic() - self._since
+            log.info("%s works again after %.1f s and %d failures", self.name, seconds, self.failures)
+            telemetry.emit("loop.heal", loop=self.name, seconds=seconds, failures=self.failures)
+            self.failures = 0
+
+
+async def wait(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for ``event``, at most ``seconds``; returns whether it came."""
+    if event.is_set():
+        return True
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            await event.wait()
+    except TimeoutError:
+        return event.is_set()
+    return True
+
+
+async def wait_any(seconds: float | None, *events: asyncio.Event) -> None:
+    """Wait until one of ``events`` is set, at most ``seconds``."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+
+
+async def every(seconds: float, tick: Callable[[], Awaitable[object]], *, name: str, stop: asyncio.Event) -> None:
+    """Call ``tick`` now and then every ``seconds``, until ``stop`` is set.
+
+    Stopping waits for the tick at hand, so no transaction is left half done. A tick that raises is
+    logged once per outage, backed off with jitter and tried again.
+    """
+    outage = Outage(name)
+    while not stop.is_set():
+        try:
+            await tick()
+        except Exception as error:
+            pause = max(outage.fail(error), min(seconds, LONGEST_BACKOFF))
+        else:
+            outage.heal()
+            pause = seconds
+        await wait(stop, pause)
+
+
+def on_signals(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    """Call ``first`` at the first TERM or INT and ``second`` at the next; returns the function that undoes it."""
+    loop = asyncio.get_running_loop()
+    seen = 0
+
+    def handle() -> None:
+        nonlocal seen
+        seen += 1
+        (first if seen == 1 else second)()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, handle)
+
+    def undo() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    return undo

@@ -1,0 +1,82 @@
+"""Store: what a worker needs of the place its work comes from. Every room with work in it implements this."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from howdah.job import Job
+from howdah.outcome import Ack
+
+
+class Beat(NamedTuple):
+    """What a heartbeat tells the node."""
+
+    lost: Sequence[int]
+    """Tokens no longer ours."""
+    cancel: Sequence[int]
+    """Ids of jobs somebody wants cancelled."""
+
+
+class Transaction:
+    """The transaction of one job: what is done through it commits together with the job's completion.
+
+    It begins before the handler and ends after it; a handler never commits or rolls back itself.
+    """
+
+    __slots__ = ("connection",)
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        """The asyncpg connection underneath."""
+
+    async def execute(self, statement: str, *args: Any) -> str:
+        """Run a statement; returns its status."""
+        return str(await self.connection.execute(statement, *args))
+
+    async def executemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement once for every row of arguments."""
+        await self.connection.executemany(statement, rows)
+
+    async def fetch(self, statement: str, *args: Any) -> list[Any]:
+        """Run a statement and return its rows."""
+        return list(await self.connection.fetch(statement, *args))
+
+    async def fetchrow(self, statement: str, *args: Any) -> Any:
+        """Run a statement and return its first row, or ``None``."""
+        return await self.connection.fetchrow(statement, *args)
+
+    async def fetchval(self, statement: str, *args: Any) -> Any:
+        """Run a statement and return the first column of its first row, or ``None``."""
+        return await self.connection.fetchval(statement, *args)
+
+
+class Store(Protocol):
+    """Where work comes from and where its outcome goes."""
+
+    async def claim(self, most: int, room: Mapping[str, int]) -> list[Job]:
+        """Take up to ``most`` jobs that are due, at most ``room[queue]`` of a limited queue. Never waits for work."""
+        ...
+
+    async def ack(self, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
+        """Record how attempts ended; returns those that were still ours, with their final outcome.
+
+        ``finished`` are the tokens of which nothing is left after this.
+        """
+        ...
+
+    async def release(self, tokens: Sequence[int]) -> int:
+        """Hand back all that is left of these leases, charging no attempt; returns how many jobs."""
+        ...
+
+    async def rest(self) -> None:
+        """Wait until another claim is worth it. Returns at once the first time after :meth:`claim` found work."""
+        ...
+
+    def wake(self) -> None:
+        """End :meth:`rest` now."""
+        ...
+
+    async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
+        """Run ``body`` and record success in one transaction; raises :class:`LeaseLost` if it is not ours."""
+        ...

@@ -1,0 +1,138 @@
+"""Task: a handler with a name, and the ways to enqueue it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+from howdah.arguments import LARGEST, encode
+from howdah.handler import Handler
+from howdah.jobs.new import Enqueued, NewJob
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Enqueuer(Protocol):
+    """What a task needs of its app."""
+
+    async def enqueue(self, job: NewJob, conn: Any = None) -> Enqueued: ...
+
+    def enqueue_sync(self, job: NewJob, conn: Any = None) -> Enqueued: ...
+
+    def trace_context(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is said about every job of a task, unless said otherwise."""
+
+    queue: str = "default"
+    priority: int = 0
+    run_at: datetime | None = None
+    delay: float | None = None
+    max_attempts: int = 5
+    timeout: float | None = None
+    key: str | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+class Task(Generic[P, R]):
+    """A named handler. Call it to run it here; enqueue it to run it on a worker."""
+
+    def __init__(
+        self,
+        app: Enqueuer,
+        handler: Handler,
+        settings: Settings,
+        *,
+        conn: Any = None,
+        largest: int = LARGEST,
+    ) -> None:
+        self._app = app
+        self.handler = handler
+        self._settings = settings
+        self._conn = conn
+        self._largest = largest
+        functools.update_wrapper(self, handler.function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function here and now, as if it were no task."""
+        return self.handler.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Task({self.kind!r}, queue={self._settings.queue!r})"
+
+    @property
+    def kind(self) -> str:
+        """The name jobs of this task carry."""
+        return self.handler.kind
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """The job this call would be, checked, for :meth:`Howdah.enqueue_many`."""
+        return self._new(args, kwargs)
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """Enqueue this call."""
+        return await self._app.enqueue(self._new(args, kwargs), self._conn)
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """Enqueue this call from synchronous code."""
+        return self._app.enqueue_sync(self._new(args, kwargs), self._conn)
+
+    def using(
+        self,
+        *,
+        conn: Any = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+        delay: float | None = None,
+        max_attempts: int | None = None,
+        timeout: float | None = None,
+        key: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Task[P, R]:
+        """The same task with other settings; ``conn``: enqueue in that connection's transaction."""
+        given = {
+            "queue": queue,
+            "priority": priority,
+            "run_at": run_at,
+            "delay": delay,
+            "max_attempts": max_attempts,
+            "timeout": timeout,
+            "key": key,
+            "meta": meta,
+        }
+        changed = {name: value for name, value in given.items() if value is not None}
+        return Task(
+            self._app,
+            self.handler,
+            replace(self._settings, **changed),  # type: ignore[arg-type]
+            conn=conn if conn is not None else self._conn,
+            largest=self._largest,
+        )
+
+    def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
+        say = self._settings
+        job = NewJob(
+            kind=self.handler.kind,
+            payload=self.handler.arguments.encode(args, kwargs, self._largest),
+            queue=say.queue,
+            priority=say.priority,
+            run_at=say.run_at,
+            delay=say.delay,
+            max_attempts=say.max_attempts,
+            timeout=say.timeout,
+            key=say.key,
+            meta=encode(dict(say.meta), what="meta", largest=self._largest) if say.meta else None,
+            trace=self._app.trace_context(),
+        )
+        job.check()
+        return job
+
+
+Decorator = Callable[[Callable[P, R]], Task[P, R]]

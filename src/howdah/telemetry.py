@@ -1,0 +1,80 @@
+"""Say what happened; let others listen.
+
+Rooms emit, exporters in ``observe`` subscribe, and neither imports the other. An event has a name,
+``noun.verb``, and facts. Hot events carry a whole batch, so that telling costs next to nothing per job.
+
+    job.claim      jobs (list of Job), seconds (how long the claim took)
+    job.ack        acks (list of Ack): outcomes that were accepted
+    job.lost       jobs (list of Job): their lease was lost; reason
+    job.reset      leases, requeued, ended: expired leases were taken back
+    job.release    jobs (int): handed back unstarted or unfinished, no attempt charged
+    job.enqueue    jobs (int)
+    node.start     node, name, queues, slots
+    node.stop      node, seconds
+    node.beat      node, lag (seconds the heartbeat came late)
+    listen.deaf    reason: wake-ups do not arrive, polling instead
+    listen.heard   wake-ups arrive again
+    loop.fail      loop, error: a background loop failed and goes on (first failure of an outage)
+    loop.heal      loop, seconds, failures: it works again
+    pg.connect     role, again (bool): a connection was opened, or opened again after it broke
+    prune.done     partitions, jobs
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+Listener = Callable[[str, dict[str, Any]], None]
+
+log = logging.getLogger("howdah")
+_listeners: list[Listener] = []
+
+
+def subscribe(listener: Listener) -> Callable[[], None]:
+    """Call ``listener(name, facts)`` for every event from now on; returns the function that stops it."""
+    _listeners.append(listener)
+
+    def unsubscribe() -> None:
+        if listener in _listeners:
+            _listeners.remove(listener)
+
+    return unsubscribe
+
+
+def emit(name: str, /, **facts: Any) -> None:
+    """Tell every listener; a listener that raises is logged and does not disturb the work."""
+    for listener in tuple(_listeners):
+        try:
+            listener(name, facts)
+        except Exception:
+            log.exception("a telemetry listener failed on %s", name)
+
+
+around: list[Callable[[Any], AbstractContextManager[object]]] = []
+"""Context managers to enter around every handler, given its job: how traces wrap the work."""
+
+
+@contextmanager
+def surround(job: Any) -> Iterator[None]:
+    """Enter everything in ``around``."""
+    with ExitStack() as stack:
+        for enter in around:
+            stack.enter_context(enter(job))
+        yield
+
+
+_trace_context: Callable[[], str | None] | None = None
+
+
+def trace_context() -> str | None:
+    """The W3C trace context (``traceparent``) of the caller, if somebody traces."""
+    return _trace_context() if _trace_context else None
+
+
+def set_trace_context(source: Callable[[], str | None] | None) -> None:
+    """Say where the trace context comes from."""
+    global _trace_context
+    _trace_context = source

@@ -1,0 +1,83 @@
+"""The upkeep of jobs: reset, grow, prune, tally."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import asyncpg
+
+from howdah import telemetry
+from howdah.outcome import Ack
+from howdah.pg import sql
+from howdah.pg.database import Database, Session, columns
+from howdah.service import every
+from howdah.upkeep.pruner import Pruner, Retention
+
+GROW_EVERY = 5.0
+TALLY_EVERY = 5.0
+PRUNE_EVERY = 3600.0
+
+
+class Upkeep:
+    """Runs the loops of one node."""
+
+    def __init__(self, database: Database, *, retention: Retention, reset_every: float) -> None:
+        self._session = Session(database, "upkeep")
+        self._pruner = Pruner(database, retention)
+        self._reset_every = reset_every
+        self._sql = sql.load("howdah.upkeep", schema=database.schema)
+        self._reset_sql = sql.load("howdah.jobs", schema=database.schema)["reset"]
+        self._tally: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0, 0.0])
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Tidy until ``stop``."""
+        unsubscribe = telemetry.subscribe(self._hear)
+        try:
+            async with asyncio.TaskGroup() as loops:
+                loops.create_task(every(self._reset_every, self.reset, name="reset", stop=stop))
+                loops.create_task(every(GROW_EVERY, self.grow, name="grow", stop=stop))
+                loops.create_task(every(TALLY_EVERY, self.write_tally, name="tally", stop=stop))
+                loops.create_task(every(PRUNE_EVERY, self._pruner.prune, name="prune", stop=stop))
+        finally:
+            unsubscribe()
+            try:
+                await self.write_tally()
+            except Exception:  # noqa: S110 - the last few seconds of a chart are not worth an error at exit
+                pass
+            await self._session.close()
+
+    async def reset(self) -> None:
+        """Take back the leases of nodes that went silent."""
+        while True:
+            row = await self._session.fetchrow(self._reset_sql, 100, timeout=60)
+            if row["leases"]:
+                telemetry.emit("job.reset", leases=row["leases"], requeued=row["requeued"], ended=row["ended"])
+            if row["leases"] < 100:
+                return
+
+    async def grow(self) -> None:
+        """Keep partitions ahead."""
+        async with self._session.use() as conn:
+            try:
+                async with conn.transaction():
+                    await conn.execute("select set_config('lock_timeout', '500ms', true)")
+                    await conn.fetchval(self._sql["grow"])
+            except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+                pass  # next time; there are partitions ahead
+
+    async def write_tally(self) -> None:
+        """Add what finished here to the minute's totals."""
+        if self._tally:
+            tally, self._tally = dict(self._tally), defaultdict(lambda: [0, 0.0])
+            rows = [(*key, int(jobs), seconds) for key, (jobs, seconds) in tally.items()]
+            await self._session.fetch(self._sql["tally"], *columns(rows, 5))
+
+    def _hear(self, name: str, facts: dict[str, Any]) -> None:
+        if name == "job.ack":
+            acks: list[Ack] = facts["acks"]
+            for ack in acks:
+                total = self._tally[ack.job.queue, ack.job.kind, ack.outcome.value]
+                total[0] += 1
+                total[1] += ack.took / 1e6

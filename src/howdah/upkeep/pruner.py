@@ -1,0 +1,76 @@
+"""Pruner: what is past its time goes, whole partitions where possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import asyncpg
+
+from howdah import telemetry
+from howdah.errors import ConfigError
+from howdah.pg import sql
+from howdah.pg.database import Database
+
+DAY = 86400.0
+BATCH = 10_000
+LOCK_TIMEOUT = "2s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long finished jobs are kept, in seconds."""
+
+    done: float = 14 * DAY
+    failed: float = 30 * DAY
+    """Failed and cancelled ones."""
+
+    def __post_init__(self) -> None:
+        for name in ("done", "failed"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"retention of {name} jobs must not be negative, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a prune did."""
+
+    partitions: int
+    jobs: int
+
+
+class Pruner:
+    """Drops what is past its time, a little at a time. Safe on every node at once."""
+
+    def __init__(self, database: Database, retention: Retention) -> None:
+        self._database = database
+        self._retention = retention
+        self._sql = sql.load("howdah.upkeep", schema=database.schema)
+
+    async def prune(self) -> Pruned:
+        """Drop and delete until nothing is past its time."""
+        partitions = jobs = 0
+        keep = (self._retention.done, self._retention.failed)
+        conn = await self._database.connect("prune")
+        try:
+            while (dropped := await self._drop_one(conn, keep)) is not None:
+                partitions += 1
+                jobs += dropped
+            while deleted := await conn.fetchval(self._sql["prune_rows"], *keep, BATCH, timeout=120):
+                jobs += deleted
+                if deleted < BATCH:
+                    break
+        finally:
+            conn.terminate()
+        if partitions or jobs:
+            telemetry.emit("prune.done", partitions=partitions, jobs=jobs)
+        return Pruned(partitions, jobs)
+
+    async def _drop_one(self, conn: asyncpg.Connection, keep: tuple[float, float]) -> int | None:
+        """Waits only briefly for the lock: everybody else would wait behind us."""
+        try:
+            async with conn.transaction():
+                await conn.execute("select set_config('lock_timeout', $1, true)", LOCK_TIMEOUT)
+                dropped = await conn.fetchval(self._sql["prune_partition"], *keep, timeout=300)
+                return None if dropped is None else int(dropped)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            return None

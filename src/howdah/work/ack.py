@@ -1,0 +1,115 @@
+"""Acker: gathers outcomes and sends them together; while one batch is on its way the next one gathers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from howdah import telemetry
+from howdah.job import Job
+from howdah.outcome import Ack, Outcome
+from howdah.service import Outage, wait_any
+from howdah.store import Store
+
+LARGEST_BATCH = 2000
+MOST_WAITING = 8000
+
+
+class Lease:
+    """One claim: how many of its jobs are still without an outcome, and when it was last surely ours."""
+
+    __slots__ = ("left", "renewed")
+
+    def __init__(self, left: int, renewed: float) -> None:
+        self.left = left
+        self.renewed = renewed
+
+
+class Acker:
+    """Sends outcomes until they are recorded or their lease is gone; none is swallowed."""
+
+    def __init__(self, store: Store, leases: dict[int, Lease], lost: Callable[[list[Job], str], None]) -> None:
+        self._store = store
+        self._leases = leases
+        self._lost = lost
+        self._waiting: list[Ack] = []
+        self._some = asyncio.Event()
+        self._sent = asyncio.Event()
+        self._sent.set()
+        self._busy = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything said so far is recorded."""
+        return not self._waiting and not self._busy
+
+    @property
+    def full(self) -> bool:
+        """Whether so many outcomes wait that no more work should be taken."""
+        return len(self._waiting) >= MOST_WAITING
+
+    def put(self, ack: Ack) -> None:
+        """Record this as soon as possible."""
+        self._waiting.append(ack)
+        self._some.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Send until ``stop`` is set and nothing waits."""
+        outage = Outage("ack")
+        while not (stop.is_set() and not self._waiting):
+            if not self._waiting:
+                self._some.clear()
+                self._sent.set()
+                await wait_any(None, self._some, stop)
+                continue
+            self._busy = True
+            self._sent.clear()
+            batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]
+            await self._send(batch, outage)
+            self._busy = False
+        self._sent.set()
+
+    async def flushed(self) -> None:
+        """Wait until everything said so far is recorded."""
+        while not self.idle:
+            await self._sent.wait()
+            await asyncio.sleep(0)
+
+    async def _send(self, batch: list[Ack], outage: Outage) -> None:
+        finished = self._count(batch)
+        told = [ack for ack in batch if ack.recorded]
+        tell = [ack for ack in batch if not ack.recorded and ack.outcome is not Outcome.LOST]
+        accepted: list[Ack] = []
+        while tell or finished:
+            try:
+                accepted = await self._store.ack(tell, finished)
+            except Exception as error:
+                await asyncio.sleep(outage.fail(error))
+                # what is no longer ours need not be said: it runs elsewhere by now
+                refused = [ack.job for ack in tell if ack.job.token not in self._leases]
+                if refused:
+                    self._lost(refused, "the outcome could not be recorded in time")
+                tell = [ack for ack in tell if ack.job.token in self._leases]
+                finished = [token for token in finished if token in self._leases]
+                continue
+            outage.heal()
+            break
+        for token in finished:
+            self._leases.pop(token, None)
+        if len(accepted) < len(tell):
+            known = {id(ack) for ack in accepted}
+            self._lost([ack.job for ack in tell if id(ack) not in known], "the store refused the outcome")
+        if told or accepted:
+            telemetry.emit("job.ack", acks=told + accepted if told else accepted)
+
+    def _count(self, batch: list[Ack]) -> list[int]:
+        """Cross the batch off its leases; returns the tokens of which nothing is left."""
+        finished = []
+        leases = self._leases
+        for ack in batch:
+            lease = leases.get(ack.job.token)
+            if lease is not None:
+                lease.left -= 1
+                if not lease.left:
+                    finished.append(ack.job.token)
+        return finished

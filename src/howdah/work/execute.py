@@ -1,0 +1,209 @@
+"""One attempt of one job: run the handler, and say how it ended. Never raises."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from time import perf_counter_ns
+from typing import Any
+
+from howdah import telemetry
+from howdah.arguments import encode
+from howdah.errors import ArgumentError, LeaseLost
+from howdah.handler import Handler
+from howdah.job import Job, current
+from howdah.outcome import Ack, Cancel, Outcome, Snooze
+from howdah.store import Store, Transaction
+from howdah.work.executors.process import FailedThere, Processes
+from howdah.work.report import Report
+
+LONGEST_SNOOZE = 10 * 365 * 86400.0
+
+
+class Why(StrEnum):
+    """Why a running handler is being cancelled by us."""
+
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    SHUTDOWN = "shutdown"
+
+
+class Attempt:
+    """One job being run."""
+
+    __slots__ = ("handler", "job", "over", "started", "stuck", "task", "timer", "why")
+
+    def __init__(self, job: Job, handler: Handler) -> None:
+        self.job = job
+        self.handler = handler
+        self.started = perf_counter_ns()
+        self.task: asyncio.Task[None] | None = None
+        self.why: Why | None = None
+        self.over = False
+        """An outcome was reported; what the handler still does no longer counts."""
+        self.timer: asyncio.TimerHandle | None = None
+        self.stuck = False
+        """It went on after it was cancelled; its slot stays taken until it ends."""
+
+    @property
+    def took(self) -> int:
+        """Microseconds since it started."""
+        return (perf_counter_ns() - self.started) // 1000
+
+
+class Means:
+    """What handlers run on besides the event loop: threads and processes, made when first needed."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._threads: ThreadPoolExecutor | None = None
+        self._processes: Processes | None = None
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._slots, "howdah-job")
+        return self._threads
+
+    @property
+    def processes(self) -> Processes:
+        if self._processes is None:
+            self._processes = Processes(self._slots)
+        return self._processes
+
+    def close(self) -> None:
+        """Let go of threads and end the processes."""
+        if self._threads:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._processes:
+            self._processes.close()
+
+
+async def execute(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Ack:
+    """Run the handler once. Never raises, whatever the handler does."""
+    job, handler = attempt.job, attempt.handler
+    current.set(job)
+    try:
+        if telemetry.around:
+            with telemetry.surround(job):
+                return await _run(attempt, handler, job, means, store, largest_result)
+        return await _run(attempt, handler, job, means, store, largest_result)
+    except BaseException as error:  # SystemExit and KeyboardInterrupt too: the node must survive its handlers
+        return ended_by(error, attempt)
+
+
+async def _run(attempt: Attempt, handler: Handler, job: Job, means: Means, store: Store, largest_result: int) -> Ack:
+    if handler.transactional:
+        return await _transact(attempt, handler, job, store, largest_result)
+    if handler.executor == "async":
+        value = await handler.arguments.call(job.payload)
+    elif handler.executor == "thread":
+        value = await _in_thread(handler, job, means)
+    else:
+        value = await means.processes.run(handler, job)
+    return _ended_with(value, attempt, largest_result)
+
+
+async def _in_thread(handler: Handler, job: Job, means: Means) -> Any:
+    context = contextvars.copy_context()
+
+    def call() -> tuple[Any, BaseException | None]:
+        try:
+            return context.run(handler.arguments.call, job.payload), None
+        except BaseException as error:  # a future cannot carry every exception; a tuple can
+            return None, error
+
+    value, error = await asyncio.get_running_loop().run_in_executor(means.threads, call)
+    if error is not None:
+        raise error
+    return value
+
+
+class _NotDone(Exception):
+    """Leaves the transaction of a handler that returned something other than success."""
+
+
+async def _transact(attempt: Attempt, handler: Handler, job: Job, store: Store, largest_result: int) -> Ack:
+    ack: Ack | None = None
+
+    async def body(tx: Transaction) -> bytes | None:
+        nonlocal ack
+        value = await handler.arguments.call(job.payload, {"tx": tx})
+        ack = _ended_with(value, attempt, largest_result)
+        if ack.outcome is not Outcome.OK:
+            raise _NotDone
+        return ack.result
+
+    try:
+        await store.transact(job, body)
+    except _NotDone:
+        assert ack is not None
+        return ack
+    assert ack is not None
+    ack.recorded = True
+    ack.took = attempt.took
+    return ack
+
+
+def _ended_with(value: Any, attempt: Attempt, largest_result: int) -> Ack:
+    job, took = attempt.job, attempt.took
+    match value:
+        case None:
+            return Ack(job, Outcome.OK, took)
+        case Snooze(seconds=seconds):
+            if not 0 <= seconds <= LONGEST_SNOOZE:
+                return _failed(ArgumentError(f"cannot snooze for {seconds!r} seconds"), attempt)
+            return Ack(job, Outcome.SNOOZED, took, delay=float(seconds))
+        case Cancel(reason=reason):
+            return Ack(job, Outcome.CANCELLED, took, error="Cancel", message=reason or None)
+    try:
+        return Ack(job, Outcome.OK, took, result=encode(value, what="the result", largest=largest_result))
+    except ArgumentError as error:
+        # The work is done and must not be done again because its result cannot be kept.
+        return Ack(job, Outcome.OK, took, error="ResultNotStored", message=str(error))
+
+
+def ended_by(error: BaseException, attempt: Attempt) -> Ack:
+    """The outcome of an attempt that ended with this error."""
+    job, took = attempt.job, attempt.took
+    if isinstance(error, LeaseLost) or attempt.why is Why.LOST:
+        return Ack(job, Outcome.LOST, took)
+    if isinstance(error, asyncio.CancelledError):
+        if attempt.why is Why.SHUTDOWN:
+            return Ack(job, Outcome.RELEASED, took)
+        if attempt.why is Why.CANCELLED:
+            return Ack(job, Outcome.CANCELLED, took, error="Cancelled", message="cancelled while running")
+        if attempt.why is Why.TIMEOUT:
+            timeout = TimeoutError(f"the job ran longer than its timeout of {job.timeout:g} s")
+            return _failed(timeout.with_traceback(error.__traceback__), attempt)
+    return _failed(error, attempt)
+
+
+def _failed(error: BaseException, attempt: Attempt) -> Ack:
+    job = attempt.job
+    report = error.report if isinstance(error, FailedThere) else Report.of(error, job, attempt.handler)
+    if report.delay is None:
+        outcome = Outcome.POISON if report.poison else Outcome.FAILED
+    else:
+        outcome = Outcome.FAILED if job.is_last_attempt else Outcome.RETRY
+    return Ack(
+        job,
+        outcome,
+        attempt.took,
+        delay=report.delay or 0.0,
+        error=report.error,
+        message=report.message,
+        traceback=report.traceback,
+    )
+
+
+def start(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+    """Make a task; where Python can, it runs at once up to its first real wait."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+    return loop.create_task(coroutine)

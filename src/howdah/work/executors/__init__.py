@@ -1,0 +1,1 @@
+"""Ways a handler can run besides the event loop and threads."""

@@ -1,0 +1,92 @@
+"""The other side: a process that runs one handler at a time for its node, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+import msgspec
+
+from howdah.arguments import encode
+from howdah.errors import ArgumentError
+from howdah.handler import Handler
+from howdah.job import current
+from howdah.outcome import Cancel, Snooze
+from howdah.work.executors.wire import Answer, Question, find
+from howdah.work.report import Report
+
+_LENGTH = 4
+
+
+def main() -> None:
+    """Answer questions on the socket given as the first argument until it closes."""
+    link = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
+    while (data := _read(link)) is not None:
+        answer = _answer(msgspec.msgpack.decode(data, type=Question))
+        reply = msgspec.msgpack.encode(answer)
+        link.sendall(len(reply).to_bytes(_LENGTH, "big") + reply)
+
+
+def _answer(question: Question) -> Answer:
+    handler: Handler | None = None
+    try:
+        found = find(question.place)
+        handler = found.handler if hasattr(found, "handler") else Handler(question.kind, found)
+        current.set(question.job)
+        value = handler.arguments.call(question.job.payload)
+        if inspect.isawaitable(value):
+            value = asyncio.run(_wait_for(value))
+        return _say(value)
+    except BaseException as error:
+        return Answer(report=Report.of(error, question.job, handler or Handler(question.kind, lambda: None)))
+
+
+async def _wait_for(value: Any) -> Any:
+    return await value
+
+
+def _say(value: Any) -> Answer:
+    match value:
+        case Snooze(seconds=seconds):
+            return Answer(snooze=seconds)
+        case Cancel(reason=reason):
+            return Answer(cancel=reason)
+    try:
+        return Answer(value=None if value is None else msgspec.json.decode(encode(value, what="the result")))
+    except ArgumentError as error:
+        print(f"howdah: {error}; the job is done all the same", file=sys.stderr)
+        return Answer()
+
+
+def _read(link: socket.socket) -> bytes | None:
+    head = _exactly(link, _LENGTH)
+    return None if head is None else _exactly(link, int.from_bytes(head, "big"))
+
+
+def _exactly(link: socket.socket, length: int) -> bytes | None:
+    data = b""
+    while len(data) < length:
+        more = link.recv(length - len(data))
+        if not more:
+            return None
+        data += more
+    return data
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""What travels between a node and the processes that run its handlers: names and JSON, never code."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import runpy
+import struct
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from howdah.errors import ConfigError
+from howdah.job import Job
+from howdah.work.report import Report
+
+_LENGTH = struct.Struct("!I")
+
+
+class Question(msgspec.Struct):
+    """Run this job with the handler found at ``place``."""
+
+    place: tuple[str, str, str]
+    kind: str
+    job: Job
+
+
+class Answer(msgspec.Struct):
+    """How it went."""
+
+    value: Any = None
+    snooze: float | None = None
+    cancel: str | None = None
+    report: Report | None = None
+
+
+def place_of(function: Callable[..., Any]) -> tuple[str, str, str]:
+    """Where another process finds this function: module, name, and the file when the module is a script."""
+    module, name = function.__module__, function.__qualname__
+    if "<locals>" in name:
+        raise ConfigError(
+            f"{name} is defined inside a function, so another process cannot find it; move it to a module"
+        )
+    if module != "__main__":
+        return module, name, ""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return spec.name, name, ""
+    return "__main__", name, str(getattr(main, "__file__", ""))
+
+
+@cache
+def _script(path: str) -> dict[str, Any]:
+    return runpy.run_path(path, run_name="__howdah_child__")
+
+
+def find(place: tuple[str, str, str]) -> Any:
+    """The object another process meant."""
+    module, name, path = place
+    first, *rest = name.split(".")
+    found = _script(path)[first] if module == "__main__" else getattr(importlib.import_module(module), first)
+    for part in rest:
+        found = getattr(found, part)
+    return found
+
+
+async def write_frame(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Send one message."""
+    writer.write(_LENGTH.pack(len(data)) + data)
+    await writer.drain()
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """Receive one message; :class:`EOFError` when the other side is gone."""
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    return await reader.readexactly(length)

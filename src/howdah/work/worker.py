@@ -1,0 +1,301 @@
+"""Worker: claim, execute, ack. One class over every store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+
+from howdah import telemetry
+from howdah.handler import Handler
+from howdah.job import Job
+from howdah.outcome import Ack, Outcome
+from howdah.service import Outage, wait, wait_any
+from howdah.store import Store
+from howdah.work.ack import Acker, Lease
+from howdah.work.execute import Attempt, Means, Why, ended_by, execute, start
+from howdah.work.options import WorkerOptions
+from howdah.work.pace import STALE, Pace
+
+log = logging.getLogger("howdah")
+
+PATIENCE = 5.0
+"""Seconds a cancelled handler has to end before its outcome is reported without it."""
+
+
+class Worker:
+    """Takes work from a store while it has free slots, and says how each job ended."""
+
+    def __init__(self, store: Store, handlers: Mapping[str, Handler], options: WorkerOptions) -> None:
+        self._store = store
+        self._handlers = handlers
+        self._options = options
+        self._limits = {queue: limit for queue, limit in (options.queues or {}).items() if limit}
+        self._means = Means(options.slots)
+        self._pace = Pace()
+        self._running: dict[tuple[int, int], Attempt] = {}
+        self._waiting: deque[tuple[Job, float]] = deque()
+        self._held: Counter[str] = Counter()
+        self._leases: dict[int, Lease] = {}
+        self._acker = Acker(store, self._leases, self._refused)
+        self._freed = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._filling = False
+
+    # ---------------------------------------------------------------- what others may ask and say
+
+    @property
+    def running(self) -> list[Attempt]:
+        """The attempts running now."""
+        return list(self._running.values())
+
+    @property
+    def draining(self) -> bool:
+        return self._stop.is_set()
+
+    def tokens(self) -> list[int]:
+        """The leases held, for the heartbeat; safe to call from another thread."""
+        return list(self._leases)
+
+    def stop(self, *, now: bool = False) -> None:
+        """Claim no more and let running jobs finish within the grace; ``now``: hand them back at once."""
+        self._stop.set()
+        if now:
+            self._hurry.set()
+        self._freed.set()
+        self._store.wake()
+
+    def renewed(self, tokens: Sequence[int], at: float) -> None:
+        """These leases were surely ours at this moment of the monotonic clock."""
+        for token in tokens:
+            if lease := self._leases.get(token):
+                lease.renewed = max(lease.renewed, at)
+
+    def lose(self, tokens: Sequence[int], reason: str) -> None:
+        """These leases are no longer ours: stop their handlers, forget the rest."""
+        gone = {token for token in tokens if token in self._leases}
+        if not gone:
+            return
+        for token in gone:
+            del self._leases[token]
+        lost = [attempt.job for attempt in self._running.values() if attempt.job.token in gone and not attempt.over]
+        lost += self._drop_waiting(gone)
+        for attempt in list(self._running.values()):
+            if attempt.job.token in gone:
+                self._cancel(attempt, Why.LOST)
+        if lost:
+            self._refused(lost, reason)
+
+    def lose_expired(self) -> None:
+        """Give up every lease that could not be renewed in time; somebody else may hold its jobs by now."""
+        oldest = time.monotonic() - self._options.lease
+        expired = [token for token, lease in self._leases.items() if lease.renewed < oldest and lease.left]
+        self.lose(expired, "the lease could not be renewed in time")
+
+    def cancel(self, ids: Sequence[int]) -> None:
+        """Somebody wants these jobs cancelled."""
+        wanted = set(ids)
+        for attempt in list(self._running.values()):
+            if attempt.job.id in wanted and attempt.why is None:
+                self._cancel(attempt, Why.CANCELLED)
+        for job, since in list(self._waiting):
+            if job.id in wanted:
+                self._waiting.remove((job, since))
+                self._forget_queue(job)
+                self._acker.put(Ack(job, Outcome.RELEASED, 0))  # the store turns it into cancelled
+
+    # ---------------------------------------------------------------- the work
+
+    async def run(self) -> None:
+        """Work until :meth:`stop`, then let running jobs finish within the grace and hand back the rest."""
+        acked = asyncio.Event()
+        acker = asyncio.create_task(self._acker.run(acked), name="howdah ack")
+        try:
+            await self._claim_until_stopped()
+            await self._drain()
+        finally:
+            acked.set()
+            await acker
+            self._means.close()
+
+    async def _claim_until_stopped(self) -> None:
+        outage = Outage("claim")
+        while not self._stop.is_set():
+            self._hand_back_stale()
+            most = self._room()
+            if most <= 0 or self._acker.full:
+                self._freed.clear()
+                await wait(self._freed, STALE)
+                continue
+            try:
+                jobs = await self._claim(most)
+            except Exception as error:
+                await wait(self._stop, outage.fail(error))
+                continue
+            outage.heal()
+            if jobs:
+                await asyncio.sleep(0)
+                continue
+            if self._options.drain and not self._running and not self._waiting:
+                await self._acker.flushed()
+                if not await self._claim(most):
+                    return
+                continue
+            try:
+                await self._rest()
+            except Exception as error:
+                await wait(self._stop, outage.fail(error))
+
+    async def _rest(self) -> None:
+        """Sleep until work may have come; while jobs run ahead of their start, not for long."""
+        if self._options.drain or self._waiting:
+            self._freed.clear()
+            await wait(self._freed, 0.01 if self._options.drain else STALE)
+        else:
+            await self._store.rest()
+
+    async def _claim(self, most: int) -> list[Job]:
+        began = time.monotonic()
+        room = {queue: max(0, limit - self._held[queue]) for queue, limit in self._limits.items()}
+        jobs = await self._store.claim(most, room)
+        if jobs:
+            now = time.monotonic()
+            telemetry.emit("job.claim", jobs=jobs, seconds=now - began)
+            for token, left in Counter(job.token for job in jobs).items():
+                self._leases[token] = Lease(left, began)
+            if self._limits:
+                self._held.update(job.queue for job in jobs)
+            self._waiting.extend((job, now) for job in jobs)
+            self._fill()
+        return jobs
+
+    def _room(self) -> int:
+        free = self._options.slots - len(self._running) - len(self._waiting)
+        if self._options.slots > 1:
+            free += self._pace.ahead()
+        return free
+
+    def _fill(self) -> None:
+        """Start what waits while there are free slots."""
+        if self._filling:
+            return
+        self._filling = True
+        try:
+            while self._waiting and len(self._running) < self._options.slots:
+                job, _ = self._waiting.popleft()
+                self._start(job)
+        finally:
+            self._filling = False
+
+    def _start(self, job: Job) -> None:
+        attempt = Attempt(job, self._handlers[job.kind])
+        key = (job.token, job.id)
+        self._running[key] = attempt
+        task = start(self._execute(attempt, key), self._loop)
+        if key in self._running:
+            attempt.task = task
+            if job.timeout is not None:
+                attempt.timer = self._loop.call_later(job.timeout, self._cancel, attempt, Why.TIMEOUT)
+
+    async def _execute(self, attempt: Attempt, key: tuple[int, int]) -> None:
+        ack = await execute(attempt, self._means, self._store, self._options.largest_result)
+        if attempt.timer:
+            attempt.timer.cancel()
+        del self._running[key]
+        self._report(attempt, ack)
+        self._freed.set()
+        if self._waiting:
+            self._fill()
+
+    def _report(self, attempt: Attempt, ack: Ack) -> None:
+        """Pass on the first outcome of an attempt; later ones no longer count."""
+        if attempt.over:
+            return
+        attempt.over = True
+        self._pace.finished(ack.took)
+        self._forget_queue(attempt.job)
+        if ack.outcome is Outcome.LOST and attempt.why is not Why.LOST:
+            self._refused([attempt.job], "the lease was lost before the transaction committed")
+        self._acker.put(ack)
+
+    def _cancel(self, attempt: Attempt, why: Why) -> None:
+        if attempt.why is None or why is Why.LOST:
+            attempt.why = why
+        if attempt.task is not None:
+            attempt.task.cancel()
+            self._loop.call_later(PATIENCE if why is not Why.SHUTDOWN else 1.0, self._give_up, attempt)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        """A handler goes on although it was cancelled: report without it. Its slot stays taken until it ends."""
+        if attempt.over or (attempt.job.token, attempt.job.id) not in self._running:
+            return
+        attempt.stuck = True
+        log.warning(
+            "job %d (%s) goes on although it was cancelled (%s)",
+            attempt.job.id,
+            attempt.job.kind,
+            attempt.why,
+        )
+        self._report(attempt, ended_by(asyncio.CancelledError(), attempt))
+
+    # ---------------------------------------------------------------- handing back
+
+    def _hand_back_stale(self) -> None:
+        """What was claimed ahead but could not start soon goes back: another node may be idle."""
+        oldest = time.monotonic() - STALE
+        stale = 0
+        while self._waiting and self._waiting[0][1] < oldest:
+            job, _ = self._waiting.popleft()
+            self._forget_queue(job)
+            self._acker.put(Ack(job, Outcome.RELEASED, 0))
+            stale += 1
+        if stale:
+            self._pace.stop()
+            telemetry.emit("job.release", jobs=stale)
+
+    async def _drain(self) -> None:
+        self._release_waiting()
+        deadline = time.monotonic() + self._options.grace
+        while self._running and not self._hurry.is_set() and time.monotonic() < deadline:
+            self._freed.clear()
+            await wait_any(max(0.0, deadline - time.monotonic()), self._freed, self._hurry)
+        for attempt in list(self._running.values()):
+            self._cancel(attempt, Why.SHUTDOWN)
+        until = time.monotonic() + 1.5
+        while any(not attempt.over for attempt in self._running.values()) and time.monotonic() < until:
+            self._freed.clear()
+            await wait(self._freed, 0.1)
+        await self._acker.flushed()
+        if self._leases:  # whatever is left of them
+            released = await self._store.release(list(self._leases))
+            telemetry.emit("job.release", jobs=released)
+            self._leases.clear()
+
+    def _release_waiting(self) -> None:
+        waiting = len(self._waiting)
+        while self._waiting:
+            job, _ = self._waiting.popleft()
+            self._forget_queue(job)
+            self._acker.put(Ack(job, Outcome.RELEASED, 0))
+        if waiting:
+            telemetry.emit("job.release", jobs=waiting)
+
+    def _drop_waiting(self, tokens: set[int]) -> list[Job]:
+        dropped = [job for job, _ in self._waiting if job.token in tokens]
+        if dropped:
+            self._waiting = deque(item for item in self._waiting if item[0].token not in tokens)
+            for job in dropped:
+                self._forget_queue(job)
+        return dropped
+
+    def _forget_queue(self, job: Job) -> None:
+        if self._limits:
+            self._held[job.queue] -= 1
+
+    def _refused(self, jobs: list[Job], reason: str) -> None:
+        log.warning("%d %s lost: %s", len(jobs), "job was" if len(jobs) == 1 else "jobs were", reason)
+        telemetry.emit("job.lost", jobs=jobs, reason=reason)
