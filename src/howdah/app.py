@@ -102,7 +102,7 @@ class Howdah:
         transactional: bool = False,
         **settings: Any,
     ) -> Task[..., Any]:
-        kind = name or function.__qualname__.replace("<locals>.", "")
+        kind = name or function.__name__
         handler = Handler(kind, function, executor=executor, transactional=transactional, retries=retry)
         if kind in self.tasks:
             raise ConfigError(f"two tasks are named {kind!r}; give one of them name=…")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from howdah.errors import ConfigError, Poison
@@ -46,21 +46,39 @@ Retries = Backoff | Mapping[type[BaseException], "Backoff | None"]
 """A backoff for every error, or one per class of error (``None``: never retry). The first match counts."""
 
 
-def delay_after(error: BaseException, attempt: int, retries: Retries) -> float | None:
-    """Seconds to wait before the next attempt, or ``None`` when there must be none."""
-    if isinstance(error, Poison):
+def lineage(error: BaseException) -> list[str]:
+    """The full names of an error's class and all it descends from: what travels between processes.
+
+    >>> lineage(KeyError("x"))[:2]
+    ['builtins.KeyError', 'builtins.LookupError']
+    """
+    return [_name(kind) for kind in type(error).__mro__]
+
+
+def retry_after(error: BaseException) -> float | None:
+    """The delay an error asks for by itself, in seconds."""
+    asked = getattr(error, "retry_after", None)
+    if isinstance(asked, int | float) and not isinstance(asked, bool) and 0 <= asked < float("inf"):
+        return float(asked)
+    return None
+
+
+def delay_after(names: Sequence[str], asked: float | None, attempt: int, retries: Retries) -> float | None:
+    """Seconds before the next attempt after an error of this lineage, or ``None`` when there must be none."""
+    if _name(Poison) in names:
         return None
     policy: Backoff | None = Backoff()
     if isinstance(retries, Backoff):
         policy = retries
     else:
         for kind, chosen in retries.items():
-            if isinstance(error, kind):
+            if _name(kind) in names:
                 policy = chosen
                 break
     if policy is None:
         return None
-    asked = getattr(error, "retry_after", None)
-    if isinstance(asked, int | float) and not isinstance(asked, bool) and 0 <= asked < float("inf"):
-        return float(asked)
-    return policy.delay(attempt)
+    return asked if asked is not None else policy.delay(attempt)
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

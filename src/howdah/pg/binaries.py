@@ -99,8 +99,9 @@ def reachable(binaries: Binaries, user: Account | None) -> Binaries:
     inside = [binaries.folder / "postgres", *parts]
     if user is None or not any(blocked(path, user) for path in inside):
         return binaries
-    facts = (binaries.folder / "postgres").stat()
-    made = hashlib.sha256(f"{install}:{facts.st_size}:{facts.st_mtime_ns}".encode()).hexdigest()[:12]
+    # Named by content, so that all virtual environments with the same wheel share one copy.
+    with open(binaries.folder / "postgres", "rb") as program:
+        made = hashlib.file_digest(program, "sha256").hexdigest()[:12]
     copy = CACHE / f"pg-{binaries.major}-{made}"
     if not copy.exists():
         try:

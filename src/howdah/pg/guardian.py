@@ -37,7 +37,7 @@ SETTINGS = {
 }
 
 
-class ServerGone(Exception):  # noqa: N818 - told to the users as it is
+class ServerGone(Exception):
     """The server could not start, or ended by itself; the message says why."""
 
 

@@ -13,15 +13,17 @@ from typing import Any
 
 from howdah import telemetry
 from howdah.arguments import encode
-from howdah.errors import ArgumentError, LeaseLost
+from howdah.errors import ArgumentError, LeaseLost, Poison
 from howdah.handler import Handler
 from howdah.job import Job, current
 from howdah.outcome import Ack, Cancel, Outcome, Snooze
+from howdah.retry import delay_after, lineage
 from howdah.store import Store, Transaction
 from howdah.work.executors.process import FailedThere, Processes
 from howdah.work.report import Report
 
 LONGEST_SNOOZE = 10 * 365 * 86400.0
+POISON = lineage(Poison())[0]
 
 
 class Why(StrEnum):
@@ -186,16 +188,17 @@ def ended_by(error: BaseException, attempt: Attempt) -> Ack:
 
 def _failed(error: BaseException, attempt: Attempt) -> Ack:
     job = attempt.job
-    report = error.report if isinstance(error, FailedThere) else Report.of(error, job, attempt.handler)
-    if report.delay is None:
-        outcome = Outcome.POISON if report.poison else Outcome.FAILED
+    report = error.report if isinstance(error, FailedThere) else Report.of(error)
+    delay = delay_after(report.lineage, report.retry_after, job.attempt, attempt.handler.retries)
+    if delay is None:
+        outcome = Outcome.POISON if POISON in report.lineage else Outcome.FAILED
     else:
         outcome = Outcome.FAILED if job.is_last_attempt else Outcome.RETRY
     return Ack(
         job,
         outcome,
         attempt.took,
-        delay=report.delay or 0.0,
+        delay=delay or 0.0,
         error=report.error,
         message=report.message,
         traceback=report.traceback,

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import msgspec
 
-from howdah.errors import Poison
-from howdah.handler import Handler
-from howdah.job import Job
-from howdah.retry import delay_after
+from howdah.retry import lineage, retry_after
 from howdah.scrub import describe
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What went wrong, and whether and when to try again."""
+    """What went wrong. Whether and when to try again is for the node to decide."""
 
     error: str
+    """The class of the error."""
     message: str
     traceback: str
-    delay: float | None
-    """Seconds until the next attempt; ``None``: there must be none."""
-    poison: bool = False
+    lineage: list[str]
+    retry_after: float | None = None
 
     @classmethod
-    def of(cls, error: BaseException, job: Job, handler: Handler) -> Report:
-        """Describe an error raised by this handler."""
+    def of(cls, error: BaseException) -> Report:
+        """Describe an error."""
         kind, message, trace = describe(error)
         return cls(
-            error=kind,
-            message=message,
-            traceback=trace,
-            delay=delay_after(error, job.attempt, handler.retries),
-            poison=isinstance(error, Poison),
+            error=kind, message=message, traceback=trace, lineage=lineage(error), retry_after=retry_after(error)
         )

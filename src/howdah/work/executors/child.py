@@ -37,7 +37,6 @@ def main() -> None:
 
 
 def _answer(question: Question) -> Answer:
-    handler: Handler | None = None
     try:
         found = find(question.place)
         handler = found.handler if hasattr(found, "handler") else Handler(question.kind, found)
@@ -47,7 +46,7 @@ def _answer(question: Question) -> Answer:
             value = asyncio.run(_wait_for(value))
         return _say(value)
     except BaseException as error:
-        return Answer(report=Report.of(error, question.job, handler or Handler(question.kind, lambda: None)))
+        return Answer(report=Report.of(error))
 
 
 async def _wait_for(value: Any) -> Any:

@@ -1,0 +1,60 @@
+"""What an error is called on the command line, and the exit code it ends with."""
+
+from __future__ import annotations
+
+import re
+
+import asyncpg
+import click
+
+from howdah.errors import ArgumentError, ConfigError, DatabaseUnreachable, HowdahError, SchemaError
+from howdah.scrub import scrub
+
+INCOMPLETE = 1
+USAGE = 2
+UNREACHABLE = 3
+SCHEMA = 4
+
+# asyncpg calls these errors of the server; to whoever typed the DSN they all mean that he did not get in
+_NO_ENTRY = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.TooManyConnectionsError,
+)
+_CUT_OFF = (ConnectionRefusedError, ConnectionResetError, TimeoutError, asyncpg.InterfaceError)
+
+
+def explain(error: BaseException) -> tuple[str, int] | None:
+    """The message and the exit code for ``error``; ``None`` for what only a traceback can explain."""
+    if isinstance(error, click.exceptions.ClickException | click.exceptions.Exit | click.exceptions.Abort):
+        return None
+    code = _code(error)
+    return None if code is None else (one_line(str(error) or type(error).__name__), code)
+
+
+def one_line(text: str) -> str:
+    """``text`` without secrets and line breaks.
+
+    >>> one_line("cannot reach postgresql://me:se@c/ret@db/app:\\nrefused")
+    'cannot reach postgresql://me:***@db/app: refused'
+    """
+    # to the last @ of the word: a password may itself hold @ and /
+    hidden = re.sub(r"(://[^\s:/@]*):\S*@", r"\1:***@", text)
+    return " ".join(scrub(hidden).split())
+
+
+def _code(error: BaseException) -> int | None:
+    match error:
+        case ConfigError() | ArgumentError():
+            return USAGE
+        case DatabaseUnreachable():
+            wrong = isinstance(error.__cause__, asyncpg.exceptions.ClientConfigurationError)
+            return USAGE if wrong else UNREACHABLE
+        case SchemaError() | asyncpg.UndefinedTableError() | asyncpg.InvalidSchemaNameError():
+            return SCHEMA
+        case HowdahError():
+            return INCOMPLETE
+        case asyncpg.PostgresError():
+            return UNREACHABLE if isinstance(error, _NO_ENTRY) else INCOMPLETE
+        case _:
+            return UNREACHABLE if isinstance(error, _CUT_OFF) else None

@@ -1,0 +1,117 @@
+"""Output: one function shows things as a table on a terminal, as aligned text elsewhere, or as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+T = TypeVar("T")
+LONGEST_CELL = 80
+
+
+def show(
+    things: Sequence[T], columns: Mapping[str, Callable[[T], Any]], *, as_json: bool = False, empty: str = "nothing"
+) -> None:
+    """Print ``things``; ``columns`` says what of each goes under which heading, JSON has everything."""
+    if as_json:
+        dump(things)
+    elif not things:
+        click.echo(empty)
+    else:
+        rows = [[cell(read(thing)) for read in columns.values()] for thing in things]
+        (_rich if sys.stdout.isatty() else _plain)(list(columns), rows, _numeric(things, columns))
+
+
+def dump(value: Any) -> None:
+    """Print ``value`` as JSON."""
+    click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode())
+
+
+def cell(value: Any) -> str:
+    """A value as one short line of plain text; job data cannot steer the terminal.
+
+    >>> cell(None), cell(True), cell(0.25), cell(["a", "b"]), cell("line\\nand \\x1b[31m red")
+    ('-', 'yes', '0.25', 'a, b', 'line and \\\\x1b[31m red')
+    """
+    match value:
+        case None | "":
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.2f}"
+        case datetime():
+            return value.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+        case list() | tuple():
+            text = ", ".join(map(str, value))
+        case _:
+            text = str(value)
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= LONGEST_CELL else line[: LONGEST_CELL - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters spelled out."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def age(seconds: float | None) -> str:
+    """A time span as people say it.
+
+    >>> age(0.4), age(75), age(7260), age(200000), age(None)
+    ('0s', '1m15s', '2h01m', '2d07h', '-')
+    """
+    if seconds is None:
+        return "-"
+    whole = max(0, int(seconds))
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if days:
+        return f"{days}d{hours % 24:02}h"
+    if hours:
+        return f"{hours}h{minutes % 60:02}m"
+    return f"{minutes}m{whole % 60:02}s" if minutes else f"{whole}s"
+
+
+def _numeric(things: Sequence[T], columns: Mapping[str, Callable[[T], Any]]) -> list[bool]:
+    first = [read(things[0]) for read in columns.values()]
+    return [isinstance(value, int | float) and not isinstance(value, bool) for value in first]
+
+
+def _plain(headings: list[str], rows: list[list[str]], numeric: list[bool]) -> None:
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    for row in (headings, *rows):
+        cells = zip(row, widths, numeric, strict=True)
+        click.echo(
+            "  ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in cells).rstrip()
+        )
+
+
+def _rich(headings: list[str], rows: list[list[str]], numeric: list[bool]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, right in zip(headings, numeric, strict=True):
+        table.add_column(heading, justify="right" if right else "left", overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
+    Console().print(table)
+
+
+STYLES = {
+    "done": "green",
+    "running": "cyan",
+    "failed": "red",
+    "cancelled": "yellow",
+    "paused": "yellow",
+    "ok": "green",
+    "warn": "yellow",
+    "bad": "bold red",
+    "offline": "dim",
+}

@@ -1,0 +1,56 @@
+"""psycopg: enqueue through its connections, sync and async."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from howdah.contrib.parameters import percent
+from howdah.jobs.client import Borrowed
+
+
+def borrow(conn: object) -> Borrowed | None:
+    """Wrap a psycopg connection, or ``None`` if it is something else of psycopg's."""
+    if isinstance(conn, psycopg.Connection):
+        return Sync(conn)
+    if isinstance(conn, psycopg.AsyncConnection):
+        return Async(conn)
+    return None
+
+
+# Both make the cursor themselves: conn.cursor() would use the caller's factories, and those may want other
+# placeholders or give other rows.
+
+
+class Sync:
+    """A ``psycopg.Connection``."""
+
+    is_async = False
+
+    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+        self._conn = conn
+
+    def run(self, statement: str, params: Mapping[str, Any]) -> list[Any]:
+        """Run one statement and return its rows."""
+        query: Any = percent(statement)
+        with psycopg.Cursor(self._conn, row_factory=tuple_row) as cursor:
+            return cursor.execute(query, params).fetchall()
+
+
+class Async:
+    """A ``psycopg.AsyncConnection``."""
+
+    is_async = True
+
+    def __init__(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        self._conn = conn
+
+    async def run(self, statement: str, params: Mapping[str, Any]) -> list[Any]:
+        """Run one statement and return its rows."""
+        query: Any = percent(statement)
+        async with psycopg.AsyncCursor(self._conn, row_factory=tuple_row) as cursor:
+            await cursor.execute(query, params)
+            return await cursor.fetchall()

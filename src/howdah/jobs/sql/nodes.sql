@@ -1,0 +1,12 @@
+-- nodes: the processes that work or worked here.
+-- in:  $1 offline ones too bool, $2 rows int
+-- out: id, name, state, version, queues, kinds, slots, running, deaf, started_at, beat_at, beat_age (seconds),
+--      stopped_at, leases; newest first
+
+select n.id, n.name, n.state, n.version, n.queues, n.kinds, n.slots, n.running, n.deaf, n.started_at, n.beat_at,
+    extract(epoch from clock_timestamp() - n.beat_at)::float8 as beat_age, n.stopped_at,
+    (select count(*) from {schema}.lease l where l.node = n.id) as leases
+from {schema}.node n
+where $1::boolean or n.state <> 'offline'
+order by n.id desc
+limit $2

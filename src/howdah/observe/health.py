@@ -1,0 +1,161 @@
+"""Health: a small HTTP server in a thread of its own, which answers even while the event loop is blocked."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from howdah.errors import ConfigError
+
+log = logging.getLogger("howdah")
+
+MOST_CONNECTIONS = 32
+LONGEST_REQUEST = 10.0
+"""Seconds a connection may last, however slowly its other side reads or writes."""
+TURN = 0.1
+
+Check = Callable[[], str | None]
+"""Returns what is wrong, or ``None``."""
+
+
+class Health:
+    """Serves ``/metrics``, ``/livez`` and ``/readyz`` from :meth:`start` to :meth:`stop`.
+
+    The checks run in the server's threads, so they must not wait for anything. Port 0 takes a free one;
+    ``port`` says which.
+    """
+
+    def __init__(
+        self, metrics: Collector, *, alive: Check, ready: Check, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._answers: dict[str, Callable[[str], Answer]] = {
+            "/metrics": lambda accept: _scrape(metrics, accept),
+            "/livez": lambda _accept: _say(alive()),
+            "/readyz": lambda _accept: _say(ready()),
+        }
+        self._server: _Server | None = None
+
+    def start(self) -> None:
+        """Listen and answer; :class:`ConfigError` when the port cannot be had."""
+        if self._server is not None:
+            return
+        try:
+            server = self._server = _Server(self.host, self.port, self._answers)
+        except (OSError, OverflowError) as error:
+            taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            why = "it is in use" if taken else str(error)
+            raise ConfigError(
+                f"cannot serve health and metrics on {self.host} port {self.port}: {why}; choose another, or 0 for any"
+            ) from None
+        self.port = server.server_address[1]
+        threading.Thread(target=server.serve_forever, args=(TURN,), name="howdah-health", daemon=True).start()
+
+    def stop(self) -> None:
+        """Listen no more; returns when the port is free."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+
+Answer = tuple[int, str, bytes]
+
+
+def _say(wrong: str | None) -> Answer:
+    return (200, "text/plain; charset=utf-8", b"ok\n") if wrong is None else _text(503, wrong)
+
+
+def _text(status: int, text: str) -> Answer:
+    return status, "text/plain; charset=utf-8", f"{text}\n".encode()
+
+
+def _scrape(metrics: Collector, accept: str) -> Answer:
+    encode, content_type = choose_encoder(accept)
+    return 200, content_type, encode(metrics)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_port = False
+
+    def __init__(self, host: str, port: int, answers: dict[str, Callable[[str], Answer]]) -> None:
+        self.answers = answers
+        self._open: dict[Any, float] = {}
+        if ":" in host:
+            self.address_family = socket.AF_INET6
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer would look up its own name here, and a slow DNS would hold up the start.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._open) >= MOST_CONNECTIONS:
+            self.shutdown_request(request)
+            return
+        self._open[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        oldest = time.monotonic() - LONGEST_REQUEST
+        for request, since in list(self._open.items()):
+            if since < oldest:
+                try:
+                    request.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    self._open.pop(request, None)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a health request from %s broke off", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version = "howdah"
+    sys_version = ""
+    timeout = 5.0
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        answer = self.server.answers.get(path)
+        if answer is None:
+            self._send(*_text(404, f"nothing at {path[:100]!r}; try {', '.join(self.server.answers)}"))
+            return
+        try:
+            status, content_type, body = answer(self.headers.get("accept") or "")
+        except Exception:
+            log.exception("could not answer %s", path)
+            status, content_type, body = _text(500, "failed; the log says why")
+        self._send(status, content_type, body)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Stay silent: probes come every few seconds."""
+
+    def _send(self, status: int, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)

@@ -1,0 +1,107 @@
+"""Observe one node: its metrics, its health, and the depth of its queues, from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from prometheus_client import REGISTRY
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from howdah import telemetry
+from howdah.observe.depth import Depth
+from howdah.observe.health import Health
+from howdah.observe.prometheus import Metrics
+from howdah.observe.vitals import Vitals
+from howdah.pg.database import Database
+
+BLOCKED_TOO_LONG = 60.0
+PATIENCE = 2.0
+
+
+class Observed:
+    """A node being observed."""
+
+    def __init__(self, metrics: Metrics, depth: Depth, health: Health | None) -> None:
+        self.metrics = metrics
+        self.depth = depth
+        self.health = health
+
+    @property
+    def port(self) -> int | None:
+        """Where health and metrics are served; ``None``: nowhere."""
+        return self.health.port if self.health else None
+
+
+@asynccontextmanager
+async def observe_node(
+    database: Database, vitals: Vitals, *, host: str = "127.0.0.1", port: int | None = 0
+) -> AsyncIterator[Observed]:
+    """Observe a node for as long as the block lasts; ``port=None`` serves nothing, 0 takes a free port.
+
+    What the application itself keeps in Prometheus's default registry is served along.
+    """
+    depth = Depth(database, wanted=lambda: vitals.node() != 0)
+    metrics = Metrics(vitals, depth)
+    checks = Checks(vitals)
+    health = None
+    if port is not None:
+        health = Health(_Both(metrics), alive=checks.alive, ready=checks.ready, host=host, port=port)
+        health.start()
+    metrics.start()
+    unsubscribe = telemetry.subscribe(checks.hear)
+    stop = asyncio.Event()
+    counting = asyncio.create_task(depth.run(stop), name="howdah depth")
+    try:
+        yield Observed(metrics, depth, health)
+    finally:
+        stop.set()
+        await asyncio.wait({counting}, timeout=PATIENCE)
+        counting.cancel()  # a database that does not answer must not hold up the end
+        await asyncio.gather(counting, return_exceptions=True)
+        unsubscribe()
+        metrics.stop()
+        if health is not None:
+            await asyncio.to_thread(health.stop)
+
+
+class Checks:
+    """Whether a node lives and is ready. Never asks the database: the heart already does."""
+
+    def __init__(self, vitals: Vitals) -> None:
+        self._vitals = vitals
+        self._beat_at: float | None = None
+
+    def hear(self, name: str, facts: dict[str, Any]) -> None:
+        """Note when the node's heart last beat."""
+        if name == "node.beat" and facts["node"] == self._vitals.node():
+            self._beat_at = time.monotonic()
+
+    def alive(self) -> str | None:
+        """What is wrong so badly that only a restart helps, or ``None``."""
+        lag = self._vitals.loop_lag()
+        return f"the event loop has been blocked for {lag:.0f} s" if lag > BLOCKED_TOO_LONG else None
+
+    def ready(self) -> str | None:
+        """Why the node cannot take work now, or ``None``."""
+        if not self._vitals.ready():
+            return "the node takes no work: it is starting or draining"
+        if self._beat_at is None:
+            return "no heartbeat has succeeded yet"
+        silent, lease = time.monotonic() - self._beat_at, self._vitals.lease
+        if silent > lease:
+            return f"no heartbeat has succeeded for {silent:.1f} s, and the lease is {lease:g} s"
+        return None
+
+
+class _Both(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._metrics.collect()
+        yield from REGISTRY.collect()

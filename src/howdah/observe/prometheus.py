@@ -1,0 +1,245 @@
+"""Metrics for Prometheus, counted from telemetry.
+
+Hot events carry a whole batch and are counted with plain numbers; Prometheus's own types are made at scrape time only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from howdah import telemetry
+from howdah.job import Job
+from howdah.observe.depth import Depth, Queue
+from howdah.observe.series import Histogram, Names
+from howdah.observe.vitals import Vitals
+from howdah.outcome import Ack, Outcome
+from howdah.version import __version__
+
+COUNTED = tuple(outcome for outcome in Outcome if outcome is not Outcome.RELEASED)
+Values = dict[tuple[str, ...], float]
+
+
+class Kind:
+    """What happened to the jobs of one kind."""
+
+    __slots__ = ("durations", "outcomes")
+
+    def __init__(self) -> None:
+        self.outcomes: dict[Outcome, int] = dict.fromkeys(COUNTED, 0)
+        self.durations = Histogram()
+
+    def copy(self) -> Kind:
+        """The same numbers, which no longer change."""
+        twin = Kind()
+        twin.outcomes, twin.durations = self.outcomes.copy(), self.durations.copy()
+        return twin
+
+
+class Metrics(Collector):
+    """A collector: counts from :meth:`start` to :meth:`stop`, and may be scraped from any thread.
+
+    Without vitals it exports what a process that only enqueues has to tell.
+    """
+
+    def __init__(self, vitals: Vitals | None = None, depth: Depth | None = None) -> None:
+        self._vitals = vitals
+        self._depth = depth
+        # Events come from several threads: the node's loop, its heart, the portal of synchronous code.
+        self._lock = threading.Lock()
+        self._kind_names = Names()
+        self._queue_names = Names()
+        self._kinds: defaultdict[str, Kind] = defaultdict(Kind)
+        self._waits: defaultdict[str, Histogram] = defaultdict(Histogram)
+        self._totals: Counter[str] = Counter()
+        self._reconnects: Counter[str] = Counter()
+        self._lost_tokens: deque[int] = deque(maxlen=1000)
+        self._deaf = False
+        self._unsubscribe: Callable[[], None] | None = None
+        self._hear: dict[str, Callable[[dict[str, Any]], None]] = {
+            "job.ack": self._hear_ack,
+            "job.claim": self._hear_claim,
+            "job.lost": self._hear_lost,
+            "job.reset": lambda facts: self._add("leases_reset", facts["leases"]),
+            "job.enqueue": lambda facts: self._add("jobs_enqueued", facts["jobs"]),
+            "loop.fail": self._hear_fail,
+            "loop.heal": self._hear_heal,
+            "pg.connect": self._hear_connect,
+            "listen.deaf": lambda _facts: self._set_deaf(True),
+            "listen.heard": lambda _facts: self._set_deaf(False),
+        }
+
+    def start(self) -> None:
+        """Count from now on."""
+        if self._unsubscribe is None:
+            self._unsubscribe = telemetry.subscribe(self.hear)
+
+    def stop(self) -> None:
+        """Count no more; what was counted stays."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    def hear(self, name: str, facts: dict[str, Any]) -> None:
+        """Count one telemetry event."""
+        hear = self._hear.get(name)
+        if hear is not None:
+            with self._lock:
+                hear(facts)
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything, as Prometheus's own types."""
+        with self._lock:
+            kinds = {label: kind.copy() for label, kind in self._kinds.items()}
+            waits = {queue: histogram.copy() for queue, histogram in self._waits.items()}
+            totals, reconnects, deaf = self._totals.copy(), self._reconnects.copy(), self._deaf
+        yield _gauge("build_info", "Which Howdah this is.", ("version",), {(__version__,): 1})
+        yield from _jobs(kinds, waits)
+        for name, help in (
+            ("leases_lost", "Leases this node lost before it could finish their jobs."),
+            ("leases_reset", "Expired leases, of any node, that this node took back."),
+            ("jobs_enqueued", "Jobs this process enqueued."),
+            ("heartbeat_failures", "Heartbeats that failed; those of an outage are added when it ends."),
+        ):
+            yield CounterMetricFamily(f"howdah_{name}", help, totals[name])
+        by_role = CounterMetricFamily(
+            "howdah_db_reconnects", "Connections opened again, by their role.", None, ["role"]
+        )
+        for role, count in sorted(reconnects.items()):
+            by_role.add_metric([role], count)
+        yield by_role
+        yield _gauge("listen_deaf", "1 while wake-ups do not arrive and the node polls.", (), {(): int(deaf)})
+        if self._vitals is not None:
+            yield from self._worker(self._vitals, kinds)
+        if self._depth is not None:
+            yield from _queues(self._merge(self._depth.queues))
+
+    # ---------------------------------------------------------------- hearing, under the lock
+
+    def _hear_ack(self, facts: dict[str, Any]) -> None:
+        acks: list[Ack] = facts["acks"]
+        took: defaultdict[tuple[str, Outcome], list[int]] = defaultdict(list)
+        for ack in acks:  # every job of the process comes by here
+            took[ack.job.kind, ack.outcome].append(ack.took)
+        for (name, outcome), each in took.items():
+            if outcome is not Outcome.RELEASED:
+                kind = self._open(name)
+                kind.outcomes[outcome] += len(each)
+                kind.durations.add(each)
+
+    def _hear_claim(self, facts: dict[str, Any]) -> None:
+        jobs: list[Job] = facts["jobs"]
+        waits: defaultdict[str, list[int]] = defaultdict(list)
+        for job in jobs:
+            if job.waited is not None:
+                waits[job.queue].append(max(0, int(job.waited * 1e6)))
+        for queue, each in waits.items():
+            self._waits[self._queue_names.label(queue)].add(each)
+
+    def _hear_lost(self, facts: dict[str, Any]) -> None:
+        jobs: list[Job] = facts["jobs"]
+        for job in jobs:
+            self._open(job.kind).outcomes[Outcome.LOST] += 1
+        fresh = {job.token for job in jobs}.difference(self._lost_tokens)  # one lease may be lost in several parts
+        self._lost_tokens.extend(fresh)
+        self._add("leases_lost", len(fresh))
+
+    def _hear_fail(self, facts: dict[str, Any]) -> None:
+        if facts["loop"] == "heartbeat":
+            self._add("heartbeat_failures", 1)
+
+    def _hear_heal(self, facts: dict[str, Any]) -> None:
+        if facts["loop"] == "heartbeat":
+            self._add("heartbeat_failures", facts["failures"] - 1)  # the first was told when the outage began
+
+    def _hear_connect(self, facts: dict[str, Any]) -> None:
+        if facts["again"]:
+            self._reconnects[facts["role"]] += 1
+
+    def _set_deaf(self, deaf: bool) -> None:
+        self._deaf = deaf
+
+    def _add(self, name: str, count: int) -> None:
+        self._totals[name] += count
+
+    def _open(self, name: str) -> Kind:
+        return self._kinds[self._kind_names.label(name)]
+
+    # ---------------------------------------------------------------- asking, at scrape time
+
+    def _worker(self, vitals: Vitals, kinds: Mapping[str, Kind]) -> Iterator[Metric]:
+        running = vitals.running()
+        with self._lock:
+            in_flight = Counter(self._kind_names.label(kind) for kind in running)
+        by_kind: Values = {(kind,): in_flight[kind] for kind in sorted({*kinds, *in_flight})}
+        yield _gauge("worker_in_flight", "Jobs running now.", ("kind",), by_kind)
+        busy = len(running)
+        slots: Values = {("busy",): busy, ("free",): max(0, vitals.slots - busy)}
+        yield _gauge("worker_slots", "Jobs this node may run at once.", ("state",), slots)
+        lag = vitals.loop_lag()
+        yield _gauge("event_loop_blocked_seconds", "Seconds the event loop has not answered.", (), {(): lag})
+
+    def _merge(self, queues: list[Queue]) -> list[Queue]:
+        """Queues beyond the most label values become one."""
+        merged: dict[str, Queue] = {}
+        with self._lock:
+            labelled = [queue._replace(name=self._queue_names.label(queue.name)) for queue in queues]
+        for queue in labelled:
+            other = merged.get(queue.name)
+            if other is None:
+                merged[queue.name] = queue
+            else:
+                merged[queue.name] = Queue(
+                    queue.name,
+                    queue.queued + other.queued,
+                    queue.scheduled + other.scheduled,
+                    queue.running + other.running,
+                    max(queue.oldest or 0.0, other.oldest or 0.0),
+                )
+        return list(merged.values())
+
+
+def _gauge(name: str, help: str, labels: tuple[str, ...], values: Values) -> Metric:
+    gauge = GaugeMetricFamily(f"howdah_{name}", help, labels=labels)
+    for key, value in values.items():
+        gauge.add_metric(key, value)
+    return gauge
+
+
+def _jobs(kinds: Mapping[str, Kind], waits: Mapping[str, Histogram]) -> Iterator[Metric]:
+    processed = CounterMetricFamily(
+        "howdah_worker_jobs_processed", "Attempts that ended here, by outcome.", None, ["kind", "outcome"]
+    )
+    duration = HistogramMetricFamily(
+        "howdah_worker_job_duration_seconds", "How long attempts took.", None, None, ["kind"]
+    )
+    for label in sorted(kinds):
+        kind = kinds[label]
+        for outcome, count in kind.outcomes.items():
+            processed.add_metric([label, outcome.value], count)
+        duration.add_metric([label], kind.durations.cumulative(), kind.durations.total)
+    wait = HistogramMetricFamily(
+        "howdah_worker_job_wait_seconds",
+        "How long jobs that were due waited for their first claim; the first job of every run is measured.",
+        None,
+        None,
+        ["queue"],
+    )
+    for queue, histogram in sorted(waits.items()):
+        wait.add_metric([queue], histogram.cumulative(), histogram.total)
+    yield from (processed, duration, wait)
+
+
+def _queues(queues: list[Queue]) -> Iterator[Metric]:
+    jobs: Values = {}
+    for queue in queues:
+        for state in ("queued", "scheduled", "running"):
+            jobs[queue.name, state] = getattr(queue, state)
+    yield _gauge("queue_jobs", "Jobs of the whole database; every node says the same.", ("queue", "state"), jobs)
+    oldest: Values = {(queue.name,): queue.oldest or 0.0 for queue in queues}
+    yield _gauge("queue_oldest_seconds", "How long the oldest job that may run waits.", ("queue",), oldest)

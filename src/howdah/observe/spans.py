@@ -1,0 +1,91 @@
+"""Spans: one per handler, through OpenTelemetry. The only module that imports it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from howdah.job import Job
+from howdah.observe.traceparent import parse
+from howdah.scrub import describe
+from howdah.version import __version__
+from howdah.work.report import Report
+
+
+class Spans:
+    """Makes a consumer span around every handler."""
+
+    def __init__(self, *, parent: bool = False, tracer_provider: trace.TracerProvider | None = None) -> None:
+        self._parent = parent
+        self._tracer = trace.get_tracer("howdah", __version__, tracer_provider)
+
+    def traceparent(self) -> str | None:
+        """The current span in W3C words, if there is one."""
+        span = trace.get_current_span().get_span_context()
+        if not span.is_valid:
+            return None
+        return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
+
+    @contextmanager
+    def around(self, job: Job) -> Iterator[None]:
+        """The span of one attempt; an error is recorded in it, scrubbed, and passes on."""
+        origin = _origin(job)
+        # never a child of whatever span the node was started in
+        context = Context()
+        if origin is not None and self._parent:
+            context = trace.set_span_in_context(trace.NonRecordingSpan(origin), context)
+        with self._tracer.start_as_current_span(
+            f"process {job.kind}",
+            context,
+            kind=trace.SpanKind.CONSUMER,
+            attributes=_attributes(job),
+            links=[trace.Link(origin)] if origin is not None and not self._parent else None,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except BaseException as error:
+                if span.is_recording():
+                    _record(span, error)
+                raise
+
+
+def _origin(job: Job) -> trace.SpanContext | None:
+    parsed = parse(job.trace)
+    if parsed is None:
+        return None
+    trace_id, span_id, flags = parsed
+    return trace.SpanContext(trace_id, span_id, is_remote=True, trace_flags=trace.TraceFlags(flags))
+
+
+def _attributes(job: Job) -> dict[str, str | int]:
+    return {
+        "messaging.system": "howdah",
+        "messaging.destination.name": job.queue,
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.message.id": str(job.id),
+        "howdah.kind": job.kind,
+        "howdah.attempt": job.attempt,
+    }
+
+
+def _record(span: Any, error: BaseException) -> None:
+    if isinstance(error, asyncio.CancelledError):
+        kind, message, traceback = "Cancelled", "stopped by a timeout, a cancel, a shutdown or a lost lease", ""
+    else:
+        # a handler that failed in a process of its own brings the words along
+        report = getattr(error, "report", None)
+        kind, message, traceback = (
+            (report.error, report.message, report.traceback) if isinstance(report, Report) else describe(error)
+        )
+    span.set_attribute("error.type", kind)
+    span.set_status(trace.StatusCode.ERROR, f"{kind}: {message}")
+    facts = {"exception.type": kind, "exception.message": message, "exception.stacktrace": traceback}
+    span.add_event("exception", facts)

@@ -1,0 +1,205 @@
+"""Supervisor: one parent, several nodes, each a process of its own; and what a child does about its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import IO
+
+from howdah.service import on_signals, wait, wait_any
+from howdah.sources import Sources
+
+log = logging.getLogger("howdah")
+
+PARENT = "HOWDAH_SUPERVISOR"
+"""The environment variable that tells a child the process id of its supervisor."""
+YOUNG = 5.0
+"""A child that dies before this age could not start, rather than had an accident."""
+MOST_YOUNG_DEATHS = 5
+REFUSED = (2, 3, 4)
+"""Exit codes of a child that says why it cannot start: usage, database, schema."""
+QUESTIONS = (signal.SIGUSR1, signal.SIGTTIN)
+LOOK_EVERY = 0.5
+LAST_SECONDS = 2.4
+"""How long an orphan has to hand back its jobs."""
+PR_SET_PDEATHSIG = 1
+
+
+class Supervisor:
+    """Keeps one child per command alive until it is told to stop, or until they have drained."""
+
+    def __init__(
+        self,
+        commands: Sequence[Sequence[str]],
+        *,
+        drain: bool = False,
+        environment: Mapping[str, str] | None = None,
+        sources: Sources | None = None,
+        output: IO[bytes] | None = None,
+    ) -> None:
+        self._commands = commands
+        self._drain = drain
+        self._environment = {**os.environ, **(environment or {}), PARENT: str(os.getpid())}
+        self._sources = sources
+        self._output = output
+        self._children: dict[int, _Child] = {}
+        self._stop = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the children that run now."""
+        return [child.process.pid for child in self._children.values()]
+
+    async def run(self) -> int:
+        """Run until every child has ended for good; returns the exit code."""
+        watching = asyncio.create_task(self._watch(), name="howdah watch") if self._sources else None
+        try:
+            codes = await asyncio.gather(*(self._keep(place) for place in range(len(self._commands))))
+        finally:
+            if watching:
+                watching.cancel()
+            self._send(signal.SIGKILL)  # only if something went wrong above: nobody is left behind
+        return next((code for code in codes if code), 0)
+
+    def take_signals(self) -> Callable[[], None]:
+        """Pass on to every child what this process is sent; returns the function that undoes it."""
+        loop = asyncio.get_running_loop()
+        undo = on_signals(self.stop, self.stop)
+        for number in QUESTIONS:
+            loop.add_signal_handler(number, self._ask, number)
+
+        def undo_all() -> None:
+            undo()
+            for number in QUESTIONS:
+                loop.remove_signal_handler(number)
+
+        return undo_all
+
+    def stop(self) -> None:
+        """Let every child drain; the second call makes them hand back at once."""
+        self._stop.set()
+        self._send(signal.SIGTERM)
+
+    async def _keep(self, place: int) -> int:
+        """Keep one place filled; returns the exit code of its last child."""
+        young_deaths, ever = 0, False
+        while not self._stop.is_set():
+            child = await self._start(place)
+            code = await child.process.wait()
+            del self._children[place]
+            if self._stop.is_set():
+                return _after_stop(child, code)
+            if code == 0 and self._drain:
+                return 0
+            if child.renewing:
+                continue
+            if self._sources:
+                log.error("worker %d %s; waiting for a change in %s", place, _say(code), self._sources.folder)
+                await wait_any(None, self._changed, self._stop)
+                continue
+            if code in REFUSED and not ever:
+                return self._end(code)
+            young_deaths = young_deaths + 1 if child.age < YOUNG else 0
+            if young_deaths >= MOST_YOUNG_DEATHS:
+                log.error(
+                    "worker %d %s; %d times in a row it did not live, so all end", place, _say(code), young_deaths
+                )
+                return self._end(1)
+            ever = True
+            pause = min(10.0, 0.1 * 2**young_deaths) * random.uniform(0.5, 1.5)  # noqa: S311
+            log.warning("worker %d (process %d) %s; starting another", place, child.process.pid, _say(code))
+            await wait(self._stop, pause)
+        return 0
+
+    async def _start(self, place: int) -> _Child:
+        process = await asyncio.create_subprocess_exec(
+            *self._commands[place],
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            env=self._environment,
+            start_new_session=True,  # a Ctrl-C in the terminal reaches children once, through us
+        )
+        child = self._children[place] = _Child(process)
+        if self._stop.is_set():
+            child.send(signal.SIGTERM)
+        return child
+
+    def _end(self, code: int) -> int:
+        if not self._stop.is_set():
+            self.stop()
+        return code
+
+    def _send(self, number: signal.Signals) -> None:
+        for child in self._children.values():
+            child.send(number)
+
+    def _ask(self, number: signal.Signals) -> None:
+        for child in self._children.values():
+            if child.age > 2:  # before it can answer, the signal would end it
+                child.send(number)
+
+    async def _watch(self) -> None:
+        assert self._sources is not None
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if path := self._sources.changed():
+                log.info("%s changed; starting anew", path)
+                self._changed.set()
+                self._changed.clear()
+                for child in self._children.values():
+                    child.renewing = True
+                    child.send(signal.SIGTERM)
+
+
+class _Child:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.renewing = False
+        self._born = time.monotonic()
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self._born
+
+    def send(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+
+def follow_parent(gone: Callable[[], object]) -> None:
+    """In a child of a supervisor: call ``gone`` in a thread when it is gone, and end soon after, come what may."""
+    parent = int(os.environ.pop(PARENT, "0"))
+    if not parent:
+        return
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        gone()
+        time.sleep(LAST_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="howdah-parent", daemon=True).start()
+
+
+def _after_stop(child: _Child, code: int) -> int:
+    # told to stop before it could listen: it held nothing
+    unheard = child.age < YOUNG and code == -signal.SIGTERM
+    return 0 if code == 0 or unheard else 1
+
+
+def _say(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"

@@ -1,0 +1,1 @@
+"""For the tests of your own application: a database per test, and running what is queued."""

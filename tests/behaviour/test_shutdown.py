@@ -1,0 +1,109 @@
+"""Stopping: running jobs finish, the rest goes back uncharged."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from kit.node import eventually, job, node, quick, state
+
+pytestmark = pytest.mark.anyio
+
+
+async def running(conn, id):
+    return await state(conn, id) == "running"
+
+
+async def test_a_running_job_finishes_within_the_grace(app, conn):
+    @app.task
+    async def takes_a_while() -> str:
+        await asyncio.sleep(1.0)
+        return "whole"
+
+    made = await takes_a_while.enqueue()
+    async with node(app, grace=10.0, lease=1.0, heartbeat=0.2):
+        await eventually(lambda: running(conn, made.id))
+    row = await job(conn, made.id)
+    assert (row["state"], row["result"]) == ("done", b'"whole"')
+    assert await conn.fetchval("select state from howdah.node") == "offline"
+
+
+async def test_what_is_not_done_after_the_grace_goes_back_uncharged(app, conn):
+    @app.task
+    async def for_ever() -> None:
+        await asyncio.sleep(600)
+
+    made = await for_ever.enqueue()
+    began = time.monotonic()
+    async with node(app, grace=0.5):
+        await eventually(lambda: running(conn, made.id))
+    row = await job(conn, made.id)
+    assert (row["state"], row["attempt"]) == ("queued", 0)
+    assert time.monotonic() - began < 8
+    assert await conn.fetchval("select count(*) from howdah.attempt") == 0
+    assert await conn.fetchval("select count(*) from howdah.lease") == 0
+
+
+async def test_now_means_now(app, conn):
+    @app.task
+    async def for_ever() -> None:
+        await asyncio.sleep(600)
+
+    made = await app.enqueue_many(for_ever.job() for _ in range(10))
+    conductor = app.conductor(quick(grace=60.0, slots=3))
+    task = asyncio.create_task(conductor.run())
+    await eventually(lambda: running(conn, made[0].id))
+    began = time.monotonic()
+    conductor.stop()
+    await asyncio.sleep(0.2)
+    conductor.stop(now=True)
+    await asyncio.wait_for(task, 10)
+
+    assert time.monotonic() - began < 4
+    assert await conn.fetchval("select sum(hi - lo) from howdah.ready where attempt = 0") == 10
+
+
+async def test_a_thread_that_does_not_end_cannot_hold_up_the_stop(app, conn):
+    import threading
+
+    release = threading.Event()
+
+    @app.task
+    def stubborn() -> None:
+        release.wait(30)
+
+    made = await stubborn.enqueue()
+    began = time.monotonic()
+    async with node(app, grace=0.3):
+        await eventually(lambda: running(conn, made.id))
+    assert time.monotonic() - began < 8
+    assert await state(conn, made.id) == "queued"
+    release.set()
+
+
+async def test_a_stop_before_the_start_is_a_stop(app):
+    @app.task
+    async def note() -> None: ...
+
+    conductor = app.conductor(quick())
+    conductor.stop()
+    await asyncio.wait_for(conductor.run(), 10)
+
+
+async def test_many_stops_at_any_moment_lose_nothing(app, conn):
+    @app.task
+    async def short(n: int) -> None:
+        await asyncio.sleep(0.002)
+
+    await app.enqueue_many(short.job(n) for n in range(2000))
+    for round in range(20):
+        conductor = app.conductor(quick(slots=5, grace=0.0 if round % 2 else 1.0), upkeep=False)
+        task = asyncio.create_task(conductor.run())
+        await asyncio.sleep(0.02 * (round % 7))
+        conductor.stop(now=round % 3 == 0)
+        await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(app.conductor(quick(drain=True), upkeep=False).run(), 30)
+
+    rows = await conn.fetch("select state, attempt, count(*) from howdah.jobs group by 1, 2")
+    assert [tuple(row) for row in rows] == [("done", 1, 2000)]

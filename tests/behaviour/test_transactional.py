@@ -1,0 +1,117 @@
+"""Transactional tasks: writes, follow-ups and completion are one commit."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from kit.node import drain, ended, eventually, job, node, state
+
+from howdah import Backoff, Snooze, Transaction, current_job, telemetry
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def ledger(conn):
+    await conn.execute("create table ledger (id bigint, note text)")
+
+    async def rows():
+        return [tuple(row) for row in await conn.fetch("select id, note from ledger order by 1, 2")]
+
+    return rows
+
+
+async def test_writes_follow_ups_and_completion_commit_together(app, conn, ledger):
+    @app.task
+    async def ship(order: int) -> None: ...
+
+    @app.task(transactional=True)
+    async def charge(tx: Transaction, order: int) -> int:
+        await tx.execute("insert into ledger values ($1, 'charged')", order)
+        await ship.using(conn=tx, queue="shipping").enqueue(order)
+        await app.enqueue_many([ship.using(queue="shipping").job(order)], conn=tx)
+        assert await conn.fetchval("select count(*) from howdah.jobs where kind = 'ship'") == 0
+        return order
+
+    made = await charge.enqueue(17)
+    await drain(app, queues={"default": None})
+
+    row = await job(conn, made.id)
+    assert (row["state"], row["result"]) == ("done", b"17")
+    assert await ledger() == [(17, "charged")]
+    assert await conn.fetchval("select count(*) from howdah.jobs where kind = 'ship' and state = 'queued'") == 2
+    assert await conn.fetchval("select count(*) from howdah.lease") == 0
+
+
+async def test_a_failure_leaves_nothing_but_its_record(app, conn, ledger):
+    @app.task
+    async def ship(order: int) -> None: ...
+
+    @app.task(transactional=True, max_attempts=2, retry=Backoff(first=0, jitter=0))
+    async def charge(tx: Transaction, order: int) -> None:
+        await tx.execute("insert into ledger values ($1, 'attempt ' || $2::text)", order, str(current_job().attempt))
+        await ship.using(conn=tx, queue="shipping").enqueue(order)
+        if current_job().attempt == 1:
+            raise RuntimeError("card refused")
+
+    made = await charge.enqueue(1)
+    async with node(app, queues={"default": None}):
+        assert (await ended(conn, made.id))["state"] == "done"
+
+    assert await ledger() == [(1, "attempt 2")]
+    assert await conn.fetchval("select count(*) from howdah.jobs where kind = 'ship'") == 1
+
+
+async def test_a_snooze_rolls_back(app, conn, ledger):
+    @app.task(transactional=True)
+    async def hesitates(tx: Transaction) -> Snooze:
+        await tx.execute("insert into ledger values (1, 'x')")
+        return Snooze(100)
+
+    made = await hesitates.enqueue()
+    await drain(app)
+    assert await ledger() == []
+    assert await state(conn, made.id) == "queued"
+
+
+async def test_a_lost_lease_rolls_everything_back(app, conn, ledger):
+    lost: list[str] = []
+    unsubscribe = telemetry.subscribe(lambda name, facts: lost.append(facts["reason"]) if name == "job.lost" else None)
+    gate, inside = asyncio.Event(), asyncio.Event()
+
+    @app.task(transactional=True)
+    async def charge(tx: Transaction, order: int) -> None:
+        await tx.execute("insert into ledger values ($1, 'charged')", order)
+        inside.set()
+        await gate.wait()
+
+    made = await charge.enqueue(1)
+    async with node(app, upkeep=False, heartbeat=60.0, lease=120.0):
+        await asyncio.wait_for(inside.wait(), 10)
+        await conn.execute("select howdah.pause('default')")  # or it would simply take the job again
+        await conn.execute("update howdah.lease set expires_at = now() - interval '1 second'")
+        assert tuple(await conn.fetchrow("select * from howdah.reset()")) == (1, 1, 0)
+        gate.set()
+        await eventually(lambda: _told(lost))
+    unsubscribe()
+
+    assert await ledger() == []
+    assert await state(conn, made.id) == "queued"
+
+
+async def _told(lost):
+    return lost
+
+
+async def test_many_transactional_jobs_of_one_lease_each_commit(app, conn, ledger):
+    @app.task(transactional=True)
+    async def note(tx: Transaction, n: int) -> None:
+        await tx.execute("insert into ledger values ($1, 'n')", n)
+
+    await app.enqueue_many(note.job(n) for n in range(300))
+    await drain(app)
+
+    assert [id for id, _ in await ledger()] == list(range(300))
+    assert await conn.fetchval("select count(*) from howdah.done where state = 'd'") == 300
+    assert await conn.fetchval("select count(*) from howdah.lease") == 0

@@ -1,0 +1,110 @@
+"""What every test may ask for: one PostgreSQL per run.
+
+HOWDAH_TEST_PG names the major version of the embedded server; HOWDAH_TEST_DSN another server to use instead,
+as its superuser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from kit.pooler import Pooler
+from psycopg import sql
+
+from howdah import Howdah
+from howdah.pg import embedded, migrate
+from howdah.pg.database import Database
+
+numbers = itertools.count()
+
+SETTINGS = {
+    "fsync": "off",  # the machine does not lose power during a test; synchronous_commit stays on
+    "max_connections": "300",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedServer:
+    """A server somebody else runs."""
+
+    dsn: str
+
+    def dsn_for(self, database: str) -> str:
+        return urlunsplit(urlsplit(self.dsn)._replace(path="/" + quote(database, safe="")))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[embedded.Server | NamedServer]:
+    """The PostgreSQL of this run: ``dsn`` of its superuser, ``dsn_for(database)``."""
+    named = os.environ.get("HOWDAH_TEST_DSN")
+    if named:
+        yield NamedServer(named)
+        return
+    version = int(os.environ.get("HOWDAH_TEST_PG", "18"))
+    with embedded.start(version=version, settings=SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pooler(server: embedded.Server | NamedServer) -> Iterator[Pooler | None]:
+    """PgBouncer in transaction mode in front of the server, when HOWDAH_TEST_PGBOUNCER asks for it."""
+    if not os.environ.get("HOWDAH_TEST_PGBOUNCER"):
+        yield None
+        return
+    with Pooler(server.dsn) as pooler:
+        yield pooler
+
+
+@pytest.fixture(scope="session")
+def template(server: embedded.Server | NamedServer) -> str:
+    """A migrated database to copy."""
+    name = f"howdah_template_{os.getpid()}"
+    with psycopg.connect(server.dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    asyncio.run(migrate.migrate(Database(server.dsn_for(name))))
+    return name
+
+
+@pytest.fixture
+def database(server: embedded.Server | NamedServer, template: str, pooler: Pooler | None) -> Iterator[Database]:
+    """A fresh, migrated database."""
+    name = f"howdah_test_{os.getpid()}_{next(numbers)}"
+    with psycopg.connect(server.dsn, autocommit=True) as conn:
+        conn.execute(
+            sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template))
+        )
+        yield Database(pooler.dsn_for(name) if pooler else server.dsn_for(name))
+        conn.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def direct(database: Database, server: embedded.Server | NamedServer) -> Database:
+    """The same database without a pooler in between."""
+    return Database(server.dsn_for(urlsplit(database.dsn).path[1:]))
+
+
+@pytest.fixture
+def app(database: Database) -> Howdah:
+    """An application on a fresh database."""
+    return Howdah(database.dsn)
+
+
+@pytest.fixture
+async def conn(direct: Database) -> AsyncIterator[Any]:
+    """A connection of one's own to look into the tables with."""
+    conn = await direct.connect("test")
+    yield conn
+    await conn.close()

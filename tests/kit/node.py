@@ -1,0 +1,65 @@
+"""Running nodes inside a test."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from howdah import Howdah, WorkerOptions
+from howdah.conductor import Conductor
+
+QUICK: dict[str, Any] = {"lease": 2.0, "heartbeat": 0.25, "poll": 0.5, "grace": 5.0}
+
+
+def quick(**options: Any) -> WorkerOptions:
+    """Options with short times."""
+    return WorkerOptions(**{**QUICK, **options})
+
+
+@asynccontextmanager
+async def node(app: Howdah, *, upkeep: bool = True, **options: Any) -> AsyncIterator[Conductor]:
+    """A node that works while the context lasts, then drains."""
+    conductor = app.conductor(quick(**options), upkeep=upkeep)
+    running = asyncio.create_task(conductor.run())
+    try:
+        yield conductor
+    finally:
+        conductor.stop()
+        await asyncio.wait_for(running, 30)
+
+
+async def drain(app: Howdah, **options: Any) -> None:
+    """Work until nothing is left to do now."""
+    await asyncio.wait_for(app.conductor(quick(drain=True, **options), upkeep=False).run(), 60)
+
+
+async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 10.0) -> Any:
+    """Wait until ``check`` is true; returns what it said."""
+    until = time.monotonic() + seconds
+    while not (said := await check()):
+        if time.monotonic() > until:
+            raise AssertionError(f"did not come true within {seconds} s")
+        await asyncio.sleep(0.02)
+    return said
+
+
+async def job(conn: Any, id: int) -> Any:
+    """The row of one job."""
+    return await conn.fetchrow("select * from howdah.jobs where id = $1", id)
+
+
+async def state(conn: Any, id: int) -> str:
+    return str((await job(conn, id))["state"])
+
+
+async def ended(conn: Any, id: int, seconds: float = 10.0) -> Any:
+    """The row of one job once it is over."""
+
+    async def over() -> Any:
+        row = await job(conn, id)
+        return row if row["state"] in ("done", "failed", "cancelled") else None
+
+    return await eventually(over, seconds)
