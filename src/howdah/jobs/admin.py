@@ -53,7 +53,7 @@ class Admin:
         key: str | None = None,
         before: int | None = None,
         limit: int = 50,
-    ) -> list[JobRow]:
+    ) -> Sequence[JobRow]:
         """Jobs by descending id, below ``before``: pass the last id of a page to get the next one.
 
         Without the history of attempts; args, meta and results of more than 2 KiB are left out.
@@ -63,21 +63,21 @@ class Admin:
             rows = await conn.fetch(self._sql["get"], ids, LARGEST_IN_LIST)
         return [JobRow.of(row) for row in rows]
 
-    async def queues(self) -> list[QueueRow]:
+    async def queues(self) -> Sequence[QueueRow]:
         """Every queue with what waits, runs and lately finished in it."""
         async with self._look() as conn:
             return [QueueRow(**row) for row in await conn.fetch(self._sql["count_queues"])]
 
-    async def nodes(self, *, all: bool = False) -> list[NodeRow]:
+    async def nodes(self, *, all: bool = False) -> Sequence[NodeRow]:
         """The nodes, newest first; ``all``: also those that went offline."""
         async with self._look() as conn:
             return [NodeRow(**row) for row in await conn.fetch(self._sql["nodes"], all, MOST_NODES)]
 
-    async def retry(self, ids: Sequence[int]) -> list[Said]:
+    async def retry(self, ids: Sequence[int]) -> Sequence[Said]:
         """Put failed or cancelled jobs back into their queue, with no attempt used; says what became of each."""
         return await self._act("retry", ids)
 
-    async def cancel(self, ids: Sequence[int]) -> list[Said]:
+    async def cancel(self, ids: Sequence[int]) -> Sequence[Said]:
         """Cancel jobs: waiting ones at once, running ones by the next heartbeat; says what became of each."""
         return await self._act("cancel", ids)
 
@@ -88,7 +88,7 @@ class Admin:
         kind: str | None = None,
         state: State | str = State.FAILED,
         limit: int = LARGEST_PAGE,
-    ) -> list[Said]:
+    ) -> Sequence[Said]:
         """Retry the newest ``limit`` jobs that failed (or were cancelled) in this queue, of this kind."""
         if state not in (State.FAILED, State.CANCELLED):
             raise ConfigError(f"only failed and cancelled jobs can be retried, got state {str(state)!r}")
@@ -101,7 +101,7 @@ class Admin:
         kind: str | None = None,
         state: State | str = State.QUEUED,
         limit: int = LARGEST_PAGE,
-    ) -> list[Said]:
+    ) -> Sequence[Said]:
         """Cancel the newest ``limit`` jobs that wait (or run) in this queue, of this kind."""
         if state not in (State.QUEUED, State.RUNNING):
             raise ConfigError(f"only queued and running jobs can be cancelled, got state {str(state)!r}")
@@ -118,7 +118,7 @@ class Admin:
         async with self._reach() as conn:
             return bool(await conn.fetchval(self._sql["resume"], queue))
 
-    async def _where(self, state: State | str, queue: str | None, kind: str | None, limit: int) -> list[int]:
+    async def _where(self, state: State | str, queue: str | None, kind: str | None, limit: int) -> Sequence[int]:
         async with self._look() as conn:
             return await self._ids(conn, state, queue, kind, None, None, limit)
 
@@ -131,7 +131,7 @@ class Admin:
         key: str | None,
         before: int | None,
         limit: int,
-    ) -> list[int]:
+    ) -> Sequence[int]:
         if not 1 <= limit <= LARGEST_PAGE:
             raise ConfigError(f"limit must be from 1 to {LARGEST_PAGE}, got {limit!r}; ask for the next page instead")
         before = NEWEST if before is None else max(0, min(before, NEWEST))
@@ -150,7 +150,7 @@ class Admin:
                 raise ConfigError(f"there is no state {state!r}; use {', '.join(State)}")
         return [row["id"] for row in rows]
 
-    async def _act(self, verb: str, ids: Sequence[int]) -> list[Said]:
+    async def _act(self, verb: str, ids: Sequence[int]) -> Sequence[Said]:
         said: list[Said] = []
         for start in range(0, len(ids), CHUNK):
             async with self._reach() as conn:

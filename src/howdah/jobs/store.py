@@ -27,6 +27,8 @@ CODES = {
     Outcome.SNOOZED: b"s",
     Outcome.RELEASED: b"b",
 }
+IDLE = 1.0
+"""Leases after which the server ends a transaction nobody drives any more, as when its process is frozen."""
 SWEEP = 1.0
 """Seconds after which a claim looks below its watermarks again, for what committed late or was handed back."""
 PROMOTE = 0.05
@@ -173,7 +175,7 @@ class JobStore:
             # a process frozen in here must not hold its locks for longer than its lease
             await conn.execute(
                 "select set_config('idle_in_transaction_session_timeout', $1, true)",
-                str(int(self._lease * 1000)),
+                str(int(IDLE * self._lease * 1000)),
             )
             result = await body(Transaction(conn))
             took = (time.perf_counter_ns() - started) // 1000

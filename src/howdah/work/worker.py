@@ -45,6 +45,8 @@ class Worker:
         self._hurry = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._filling = False
+        self._enough = 0
+        """With so many jobs in hand or fewer, another claim is due."""
 
     # ---------------------------------------------------------------- what others may ask and say
 
@@ -174,10 +176,11 @@ class Worker:
         return jobs
 
     def _room(self) -> int:
-        free = self._options.slots - len(self._running) - len(self._waiting)
-        if self._options.slots > 1:
-            free += self._pace.ahead()
-        return free
+        """How many jobs to claim now; 0 until a claim is worth its round trip."""
+        ahead = self._pace.ahead() if self._options.slots > 1 else 0
+        self._enough = self._options.slots + ahead - max(1, ahead // 2)
+        held = len(self._running) + len(self._waiting)
+        return self._options.slots + ahead - held if held <= self._enough else 0
 
     def _fill(self) -> None:
         """Start what waits while there are free slots."""
@@ -207,8 +210,10 @@ class Worker:
             attempt.timer.cancel()
         del self._running[key]
         self._report(attempt, ack)
-        self._freed.set()
-        if self._waiting:
+        waiting = self._waiting
+        if len(self._running) + len(waiting) <= self._enough:
+            self._freed.set()
+        if waiting:
             self._fill()
 
     def _report(self, attempt: Attempt, ack: Ack) -> None:
@@ -259,6 +264,7 @@ class Worker:
 
     async def _drain(self) -> None:
         self._release_waiting()
+        self._enough = self._options.slots  # every job that ends is of interest now
         deadline = time.monotonic() + self._options.grace
         while self._running and not self._hurry.is_set() and time.monotonic() < deadline:
             self._freed.clear()

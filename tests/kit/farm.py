@@ -1,0 +1,107 @@
+"""Nodes in processes of their own, to be killed and frozen.
+
+Run as a program it is such a node: ``python -m kit.farm DSN`` with its switches in the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from howdah import Backoff, Howdah, Transaction, WorkerOptions, current_job
+
+LEASE = 2.0
+HEARTBEAT = 0.4
+
+app = Howdah()
+
+
+@app.task(transactional=True, max_attempts=20, retry=Backoff(first=0.1))
+async def effect(tx: Transaction, n: int, pause: float = 0.0) -> None:
+    """Leaves one mark, some time after it started."""
+    await asyncio.sleep(pause)
+    await tx.execute("insert into mark (n, attempt, token) values ($1, $2, $3)", n, current_job().attempt, current_job().token)
+
+
+@app.task(transactional=True, max_attempts=20)
+async def frozen(tx: Transaction, n: int) -> None:
+    """Leaves its mark, then freezes its own process: the first time only."""
+    await tx.execute("insert into mark (n, attempt, token) values ($1, $2, $3)", n, current_job().attempt, current_job().token)
+    if current_job().attempt == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@app.task(max_attempts=3)
+async def deadly(path: str) -> None:
+    """Kills its process, every time."""
+    with open(path, "a") as file:
+        file.write(f"{current_job().attempt}\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
+async def plain(n: int) -> None: ...
+
+
+class Farm:
+    """Processes that work on one database."""
+
+    def __init__(self, dsn: str, **switches: str) -> None:
+        self._dsn = dsn
+        self._switches = switches
+        self.nodes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, **switches: str) -> subprocess.Popen[bytes]:
+        env = {**os.environ, **self._switches, **switches, "HOWDAH_DSN": self._dsn}
+        env["PYTHONPATH"] = str(Path(__file__).parents[1])
+        process = subprocess.Popen([sys.executable, "-m", "kit.farm"], env=env)
+        self.nodes.append(process)
+        return process
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+        self.nodes.remove(process)
+
+    def kill_one(self) -> None:
+        self.kill(random.choice(self.nodes))
+
+    def __enter__(self) -> Farm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.nodes:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+
+async def main() -> None:
+    if os.environ.get("CLOCK"):
+        ahead, real = float(os.environ["CLOCK"]), time.time
+        time.time = lambda: real() + ahead
+    if os.environ.get("IDLE"):
+        import howdah.jobs.store
+
+        howdah.jobs.store.IDLE = float(os.environ["IDLE"])
+    slots = int(os.environ.get("SLOTS", "10"))
+    options = WorkerOptions(slots=slots, lease=LEASE, heartbeat=HEARTBEAT, poll=0.5, grace=5)
+    conductor = app.conductor(options)
+    if os.environ.get("HEEDLESS"):  # it does not hear that its leases are lost
+        conductor._beat = lambda *_: None  # type: ignore[method-assign]
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, conductor.stop)
+    await conductor.run()
+
+
+if __name__ == "__main__":
+    from kit import farm
+
+    farm.app.connect_to(os.environ["HOWDAH_DSN"])
+    asyncio.run(farm.main())
