@@ -16,12 +16,12 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import psycopg
 import pytest
-from kit.pooler import Pooler
 from psycopg import sql
 
 from howdah import Howdah
 from howdah.pg import embedded, migrate
 from howdah.pg.database import Database
+from kit.pooler import Pooler
 
 numbers = itertools.count()
 
@@ -83,9 +83,7 @@ def database(server: embedded.Server | NamedServer, template: str, pooler: Poole
     """A fresh, migrated database."""
     name = f"howdah_test_{os.getpid()}_{next(numbers)}"
     with psycopg.connect(server.dsn, autocommit=True) as conn:
-        conn.execute(
-            sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template))
-        )
+        conn.execute(sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template)))
         yield Database(pooler.dsn_for(name) if pooler else server.dsn_for(name))
         conn.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
 

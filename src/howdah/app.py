@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import cached_property
 from typing import Any, Concatenate, Literal, TypeVar, overload
 
 import asyncpg
@@ -16,7 +17,8 @@ from howdah.conductor import Conductor
 from howdah.errors import ArgumentError, ConfigError
 from howdah.handler import Executor, Handler
 from howdah.jobs.admin import Admin
-from howdah.jobs.client import Client
+from howdah.jobs.client import Client, native_connection
+from howdah.jobs.foreign import Foreign
 from howdah.jobs.new import Enqueued, NewJob
 from howdah.pg import migrate
 from howdah.pg.database import Database, dsn_from_environment
@@ -126,9 +128,16 @@ class Howdah:
 
     def enqueue_sync(self, job: NewJob, conn: Any = None) -> Enqueued:
         """Enqueue one job from synchronous code; with ``conn``, in that connection's transaction."""
-        if conn is not None:
-            return Client(self.database, self._no_pool, contrib.borrow).enqueue_sync(job, conn)
-        return self._there().call(lambda place: place.client().enqueue(job))
+        [made] = self.enqueue_many_sync([job], conn=conn)
+        return made
+
+    def enqueue_many_sync(self, jobs: Iterable[NewJob], *, conn: Any = None) -> list[Enqueued]:
+        """Enqueue all of them or none from synchronous code; with ``conn``, in that connection's transaction."""
+        if conn is None:
+            return self._there().call(lambda place: place.client().enqueue_many(jobs))
+        if native_connection(conn) is not None:
+            raise ConfigError(f"{type(conn).__name__} is asynchronous; await enqueue(...) instead")
+        return self.foreign.enqueue_sync(list(jobs), conn)
 
     def trace_context(self) -> str | None:
         """The W3C trace context of the caller, if somebody traces."""
@@ -148,6 +157,7 @@ class Howdah:
         """Use this database from now on; for command lines and tests."""
         self._dsn = dsn
         self._schema = schema or self._schema
+        self.__dict__.pop("foreign", None)
         self._here = _Place(self)
 
     @property
@@ -191,8 +201,10 @@ class Howdah:
                 self._portal = _Portal(self)
             return self._portal
 
-    async def _no_pool(self) -> Any:
-        raise ConfigError("this connection is synchronous")
+    @cached_property
+    def foreign(self) -> Foreign:
+        """Enqueues through connections of other libraries; needs no DSN of its own."""
+        return Foreign(self._schema, contrib.borrow)
 
 
 class _Place:
@@ -208,7 +220,7 @@ class _Place:
     def client(self) -> Client:
         self._settle()
         if self._client is None:
-            self._client = Client(self._app.database, self._pool, contrib.borrow)
+            self._client = Client(self._app.database, self._pool, self._app.foreign)
         return self._client
 
     def admin(self) -> Admin:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from howdah.errors import ArgumentError, ConfigError, Poison
 
@@ -96,14 +97,17 @@ class Arguments:
         try:
             return self._decoder.decode(payload)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise ArgumentError(f"task {self.kind!r} cannot be called so: {_reword(str(error))}") from None
+            raise self._misfit(error) from None
+
+    def _misfit(self, error: Exception) -> ArgumentError:
+        return ArgumentError(f"task {self.kind!r} cannot be called so: {_reword(str(error))}")
 
     def call(self, payload: bytes, extra: Mapping[str, Any] | None = None) -> Any:
         """Call the handler with this payload and what is injected; a payload that does not fit is :class:`Poison`."""
         try:
-            values = msgspec.structs.astuple(self.decode(payload))
-        except ArgumentError as error:
-            raise Poison(str(error)) from None
+            values = astuple(self._decoder.decode(payload))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise Poison(str(self._misfit(error))) from None
         k = self._spread
         if extra:
             named = dict(zip(self._names[k:], values[k:], strict=True))

@@ -43,12 +43,14 @@ class Supervisor:
         *,
         drain: bool = False,
         environment: Mapping[str, str] | None = None,
+        folder: str | None = None,
         sources: Sources | None = None,
         output: IO[bytes] | None = None,
     ) -> None:
         self._commands = commands
         self._drain = drain
-        self._environment = {**os.environ, **(environment or {}), PARENT: str(os.getpid())}
+        self._environment = {**(environment or os.environ), PARENT: str(os.getpid())}
+        self._folder = folder
         self._sources = sources
         self._output = output
         self._children: dict[int, _Child] = {}
@@ -103,7 +105,7 @@ class Supervisor:
                 return 0
             if child.renewing:
                 continue
-            if self._sources:
+            if self._sources and child.age < YOUNG:
                 log.error("worker %d %s; waiting for a change in %s", place, _say(code), self._sources.folder)
                 await wait_any(None, self._changed, self._stop)
                 continue
@@ -128,6 +130,7 @@ class Supervisor:
             stdout=self._output,
             stderr=self._output,
             env=self._environment,
+            cwd=self._folder,
             start_new_session=True,  # a Ctrl-C in the terminal reaches children once, through us
         )
         child = self._children[place] = _Child(process)

@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+from howdah.job import current
+
 Listener = Callable[[str, dict[str, Any]], None]
 
 log = logging.getLogger("howdah")
@@ -70,8 +72,11 @@ _trace_context: Callable[[], str | None] | None = None
 
 
 def trace_context() -> str | None:
-    """The W3C trace context (``traceparent``) of the caller, if somebody traces."""
-    return _trace_context() if _trace_context else None
+    """The W3C trace context (``traceparent``) of the caller; inside a handler, that of its job."""
+    if _trace_context:
+        return _trace_context()
+    job = current.get(None)
+    return job.trace if job is not None else None
 
 
 def set_trace_context(source: Callable[[], str | None] | None) -> None:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
-from kit.node import drain, ended, job, node
 
 from howdah import ArgumentError, ConfigError, Howdah, NewJob, Poison
+from kit.node import drain, ended, job, node
 
 pytestmark = pytest.mark.anyio
 

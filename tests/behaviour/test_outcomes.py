@@ -9,10 +9,10 @@ import threading
 import time
 
 import pytest
-from kit import deeds
-from kit.node import drain, ended, eventually, job, node, state
 
 from howdah import Backoff, Cancel, ConfigError, Outcome, Poison, Retry, Snooze, Transaction, current_job, telemetry
+from kit import deeds
+from kit.node import drain, ended, eventually, job, node, state
 
 pytestmark = pytest.mark.anyio
 AT_ONCE = Backoff(first=0, jitter=0)
@@ -99,7 +99,9 @@ async def test_the_default_backoff_is_the_documented_one(app, conn):
     made = await fails.enqueue()
     await drain(app)
 
-    wait = await conn.fetchval("select extract(epoch from due_at - now())::float8 from howdah.later where id = $1", made.id)
+    wait = await conn.fetchval(
+        "select extract(epoch from due_at - now())::float8 from howdah.later where id = $1", made.id
+    )
     assert 30 * 0.8 - 5 < wait < 30 * 1.2
     assert await state(conn, made.id) == "queued"
 
@@ -286,7 +288,9 @@ async def test_secrets_in_errors_are_hidden_and_errors_are_bounded(app, conn):
 async def test_every_outcome_is_told(app, conn):
     told: list[tuple[str, Outcome]] = []
     unsubscribe = telemetry.subscribe(
-        lambda name, facts: told.extend((ack.job.kind, ack.outcome) for ack in facts["acks"]) if name == "job.ack" else None
+        lambda name, facts: (
+            told.extend((ack.job.kind, ack.outcome) for ack in facts["acks"]) if name == "job.ack" else None
+        )
     )
 
     @app.task(name="t", max_attempts=2, retry=Backoff(first=100))

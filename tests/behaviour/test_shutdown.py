@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+
 from kit.node import eventually, job, node, quick, state
 
 pytestmark = pytest.mark.anyio

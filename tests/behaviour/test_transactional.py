@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kit.node import drain, ended, eventually, job, node, state
 
 from howdah import Backoff, Snooze, Transaction, current_job, telemetry
+from kit.node import drain, ended, eventually, job, node, state
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,13 @@ import time
 
 import asyncpg
 import pytest
-from kit.node import ended, eventually, node
+
+from kit.node import POLL_ONLY, ended, eventually, node
 
 pytestmark = pytest.mark.anyio
-pooled = pytest.mark.skipif(bool(os.environ.get("HOWDAH_TEST_PGBOUNCER")), reason="a transaction pooler delivers none")
+notified = pytest.mark.skipif(
+    POLL_ONLY or bool(os.environ.get("HOWDAH_TEST_PGBOUNCER")), reason="no notification arrives here"
+)
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ async def _asleep(conductor):
     return conductor._store is not None and not conductor._store.deaf and conductor._store._bell._asleep
 
 
-@pooled
+@notified
 async def test_an_idle_node_is_woken_at_once(app, stamp, conn):
     async with node(app, poll=60.0) as conductor:
         await asleep(conductor)
@@ -50,7 +53,7 @@ async def test_an_idle_node_is_woken_at_once(app, stamp, conn):
     assert sorted(waits)[2] < 0.5, waits
 
 
-@pooled
+@notified
 async def test_a_first_job_of_a_new_queue_wakes_a_node_that_serves_all(app, stamp, conn):
     async with node(app, poll=60.0) as conductor:
         await asleep(conductor)
@@ -58,7 +61,7 @@ async def test_a_first_job_of_a_new_queue_wakes_a_node_that_serves_all(app, stam
         await ended(conn, made.id, 5)
 
 
-@pooled
+@notified
 @pytest.mark.parametrize("isolation", ["read_committed", "repeatable_read"])
 async def test_a_transaction_that_was_open_when_the_node_fell_asleep_is_not_missed(
     app, stamp, database, conn, isolation
@@ -138,7 +141,7 @@ async def test_a_scheduled_job_starts_on_time(app, stamp, conn):
     assert 1.45 < stamp.times[2] - began < 2.6
 
 
-@pooled
+@notified
 async def test_a_killed_listen_connection_is_replaced_and_a_claim_follows(app, stamp, conn):
     async with node(app, poll=60.0) as conductor:
         await asleep(conductor)
@@ -152,12 +155,13 @@ async def test_a_killed_listen_connection_is_replaced_and_a_claim_follows(app, s
         await ended(conn, again.id, 5)
 
 
-@pooled
+@notified
 async def test_every_connection_of_a_node_may_be_killed(app, stamp, conn):
     async with node(app, poll=1.0):
         for n in range(6):
             await conn.execute(
-                "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'howdah %' and application_name <> 'howdah test' and datname = current_database()"
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'howdah %'"
+                " and application_name <> 'howdah test' and datname = current_database()"
             )
             made = await eventually(lambda n=n: _enqueue(stamp, n))
             await ended(conn, made.id, 10)

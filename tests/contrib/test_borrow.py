@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy
+from django.core.cache import cache
 from sqlalchemy import orm
 from ways import engine_for
 
@@ -16,8 +17,6 @@ from howdah import ConfigError, Howdah, Task
 from howdah.contrib import borrow
 from howdah.contrib.parameters import colon, percent
 from howdah.pg.database import Database
-
-from django.core.cache import cache  # isort: skip - ways has set the settings
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from kit.node import drain
-from ways import Way, connection, connections, transaction, with_django
+from django.db import DatabaseError, OperationalError, connection, connections, transaction
+from ways import Way, with_django
 
 from howdah import ConfigError, Howdah, Task
 from howdah.contrib.with_django import fresh_connections
 from howdah.pg.database import Database
-
-from django.db import DatabaseError, OperationalError  # isort: skip - ways has set the settings
+from kit.node import drain
 
 Note = Task[[str], None]
 

@@ -26,7 +26,9 @@ class Order(Base):
 
 
 def counts(look: Any) -> Any:
-    return look.execute("select (select count(*) from orders), (select count(*) from howdah.jobs)").fetchone()
+    return look.execute(
+        "select (select count(*) from orders) as orders, (select count(*) from howdah.jobs) as jobs"
+    ).fetchone()
 
 
 def test_rows_and_jobs_are_one_commit(task: Note, direct: Database, look: Any) -> None:

@@ -11,9 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import asyncpg
-import django.conf
+import django
 import psycopg
 import sqlalchemy
+from django.conf import settings
+from django.db import connection, connections, transaction
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from sqlalchemy import orm
@@ -21,7 +23,7 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from howdah import Enqueued, Task
 
-django.conf.settings.configure(
+settings.configure(
     USE_TZ=True,
     DATABASES={
         "default": {"ENGINE": "django.db.backends.postgresql"},
@@ -29,8 +31,6 @@ django.conf.settings.configure(
     },
 )
 django.setup()
-
-from django.db import connection, connections, transaction  # noqa: E402 - reads the settings
 
 
 class Way:

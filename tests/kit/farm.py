@@ -26,13 +26,17 @@ app = Howdah()
 async def effect(tx: Transaction, n: int, pause: float = 0.0) -> None:
     """Leaves one mark, some time after it started."""
     await asyncio.sleep(pause)
-    await tx.execute("insert into mark (n, attempt, token) values ($1, $2, $3)", n, current_job().attempt, current_job().token)
+    await tx.execute(
+        "insert into mark (n, attempt, token) values ($1, $2, $3)", n, current_job().attempt, current_job().token
+    )
 
 
 @app.task(transactional=True, max_attempts=20)
 async def frozen(tx: Transaction, n: int) -> None:
     """Leaves its mark, then freezes its own process: the first time only."""
-    await tx.execute("insert into mark (n, attempt, token) values ($1, $2, $3)", n, current_job().attempt, current_job().token)
+    await tx.execute(
+        "insert into mark (n, attempt, token) values ($1, $2, $3)", n, current_job().attempt, current_job().token
+    )
     if current_job().attempt == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
 

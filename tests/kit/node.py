@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +12,8 @@ from typing import Any
 from howdah import Howdah, WorkerOptions
 from howdah.conductor import Conductor
 
-QUICK: dict[str, Any] = {"lease": 2.0, "heartbeat": 0.25, "poll": 0.5, "grace": 5.0}
+POLL_ONLY = bool(os.environ.get("HOWDAH_TEST_POLL_ONLY"))
+QUICK: dict[str, Any] = {"lease": 2.0, "heartbeat": 0.25, "poll": 0.5, "grace": 5.0, "notify": not POLL_ONLY}
 
 
 def quick(**options: Any) -> WorkerOptions:

@@ -7,6 +7,7 @@ import os
 import time
 
 import pytest
+
 from kit.farm import LEASE, Farm, app, deadly, effect, frozen, plain
 from kit.node import ended, eventually
 
@@ -52,7 +53,12 @@ async def test_twenty_thousand_jobs_while_a_node_is_killed_every_two_seconds(dat
     assert len(times) == jobs
     assert set(times.values()) == {1}
     assert await conn.fetchval("select count(*) from howdah.done where state <> 'd'") == 0
-    assert await conn.fetchval("select count(*) from howdah.done d join howdah.job j using (id) where attempt > max_attempts") == 0
+    assert (
+        await conn.fetchval(
+            "select count(*) from howdah.done d join howdah.job j using (id) where attempt > max_attempts"
+        )
+        == 0
+    )
     assert await conn.fetchval("select count(*) from howdah.attempt where outcome = 'lost'") > 0, "no kill hit a job"
     assert await conn.fetchval("select count(*) from howdah.lease") == 0
 

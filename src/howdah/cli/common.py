@@ -140,7 +140,7 @@ def read_ids(words: Sequence[str]) -> list[int]:
     return list(ids)
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """Seconds, or a number with a unit: 90s, 15m, 24h, 14d."""
 
     name = "duration"

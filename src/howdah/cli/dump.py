@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 from howdah.work.execute import Attempt
 
@@ -18,28 +18,32 @@ QUESTIONS = (signal.SIGUSR1, signal.SIGTTIN)
 
 def dump_on_signals(running: Callable[[], Sequence[Attempt]]) -> None:
     """At SIGUSR1 and SIGTTIN write all thread stacks, and the running jobs with their stacks."""
-    loop = asyncio.get_running_loop()
+
+    def dump() -> None:
+        # in one piece: other processes may be writing to the same place
+        sys.stderr.write("\n".join(["", *describe(running()), ""]))
+        sys.stderr.flush()
+
     for number in QUESTIONS:
-        loop.add_signal_handler(number, lambda: dump(running(), sys.stderr))
+        asyncio.get_running_loop().add_signal_handler(number, dump)
         # the threads are written by C code before that, so also when a handler blocks the event loop
         faulthandler.register(number, file=sys.stderr, all_threads=True, chain=True)
 
 
-def dump(attempts: Sequence[Attempt], out: TextIO) -> None:
-    """Write the table of running jobs, then where each of them stands."""
-    print(f"\n{len(attempts)} running:", file=out)
+def describe(attempts: Sequence[Attempt]) -> Iterator[str]:
+    """The table of running jobs, then where each of them stands."""
+    yield f"{len(attempts)} running:"
     if attempts:
-        print(f"{'id':>12}  {'attempt':>7}  {'seconds':>9}  kind", file=out)
+        yield f"{'id':>12}  {'attempt':>7}  {'seconds':>9}  kind"
     for attempt in attempts:
         job = attempt.job
         note = f"  ({'stuck after ' if attempt.stuck else ''}{attempt.why})" if attempt.why else ""
-        print(f"{job.id:>12}  {job.attempt:>7}  {attempt.took / 1e6:>9.3f}  {job.kind}{note}", file=out)
+        yield f"{job.id:>12}  {job.attempt:>7}  {attempt.took / 1e6:>9.3f}  {job.kind}{note}"
     for attempt in attempts:
         if attempt.task is not None:
-            print(f"\njob {attempt.job.id} ({attempt.job.kind}), most recent call last:", file=out)
+            yield f"\njob {attempt.job.id} ({attempt.job.kind}), most recent call last:"
             for frame in _frames(attempt.task.get_coro()):
-                _write(frame, out)
-    out.flush()
+                yield from _lines(frame)
 
 
 def _frames(waiting: Any) -> Iterator[FrameType]:
@@ -51,8 +55,8 @@ def _frames(waiting: Any) -> Iterator[FrameType]:
         waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
 
 
-def _write(frame: FrameType, out: TextIO) -> None:
+def _lines(frame: FrameType) -> Iterator[str]:
     code = frame.f_code
-    print(f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}', file=out)
+    yield f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}'
     if line := linecache.getline(code.co_filename, frame.f_lineno).strip():
-        print(f"    {line}", file=out)
+        yield f"    {line}"

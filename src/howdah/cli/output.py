@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
@@ -46,7 +46,7 @@ def cell(value: Any) -> str:
         case float():
             return f"{value:.2f}"
         case datetime():
-            return value.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+            return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
         case list() | tuple():
             text = ", ".join(map(str, value))
         case _:

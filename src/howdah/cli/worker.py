@@ -21,6 +21,7 @@ from howdah.cli.common import DURATION, Target, finish, targeted
 from howdah.cli.dump import dump_on_signals
 from howdah.cli.failure import UNREACHABLE, explain
 from howdah.errors import ConfigError
+from howdah.observe import logs, tracing
 from howdah.observe.node import observe_node
 from howdah.observe.vitals import Vitals
 from howdah.pg import migrate
@@ -73,11 +74,14 @@ def worker(
         **durations,
     )
     options = settings.worker_options(drain=drain)
+    logs.configure(settings.log_level or "info", settings.log_json)
     count = settings.processes or 1
     if (count > 1 or reload) and PARENT not in os.environ:
         commands = [command_of(place, address_of(settings.metrics)) for place in range(count)]
         finish(asyncio.run(supervise(Supervisor(commands, drain=drain, sources=_sources(reload)))))
         return
+    logs.subscribe_logs()
+    tracing.install()
     run_fast(Node(target.app(), options, patience, address_of(settings.metrics)).run())
 
 
@@ -173,19 +177,23 @@ class Node:
         return self._conductor.worker.running if self._conductor.worker else []
 
     def _drain(self) -> None:
-        running = len(self._running())
-        log.info("draining: %d jobs running, up to %g s; again to hand back now", running, self._options.grace)
+        log.info("draining: %s, up to %g s; again to hand back now", self._say_running(), self._options.grace)
         self._stop.set()
         self._conductor.stop()
 
     def _hurry(self) -> None:
-        log.info("handing back %d running jobs", len(self._running()))
+        log.info("handing back: %s", self._say_running())
         self._stop.set()
         self._conductor.stop(now=True)
 
     def _orphaned(self) -> None:
-        log.error("the supervisor is gone; handing back what runs")
-        self._hurry()
+        log.error("the supervisor is gone; handing back: %s", self._say_running())
+        self._stop.set()
+        self._conductor.stop(now=True)
+
+    def _say_running(self) -> str:
+        running = len(self._running())
+        return f"{running} {'job' if running == 1 else 'jobs'} running"
 
     def _leave(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

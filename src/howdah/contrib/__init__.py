@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from howdah.jobs.client import Borrowed
+from howdah.jobs.foreign import Borrowed
 
 LIBRARIES = ("psycopg", "sqlalchemy", "django")
 

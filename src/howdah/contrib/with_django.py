@@ -13,7 +13,7 @@ from django.utils.connection import ConnectionProxy
 
 from howdah.contrib.parameters import percent
 from howdah.errors import ConfigError
-from howdah.jobs.client import Borrowed
+from howdah.jobs.foreign import Borrowed
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from howdah.contrib.parameters import colon
 from howdah.errors import ConfigError
-from howdah.jobs.client import Borrowed
+from howdah.jobs.foreign import Borrowed
 
 
 def borrow(conn: object) -> Borrowed | None:

@@ -3,50 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import asyncpg
 
 from howdah import telemetry
-from howdah.errors import ConfigError, DatabaseUnreachable
+from howdah.errors import DatabaseUnreachable
 from howdah.jobs.bulk import CHUNK, Bulk
+from howdah.jobs.foreign import Foreign
 from howdah.jobs.new import Enqueued, NewJob
 from howdah.pg import sql
 from howdah.pg.database import BROKEN, Database, hide_password
 from howdah.store import Transaction
 
 
-class Borrowed(Protocol):
-    """A connection of another library, through which one statement can be run."""
-
-    is_async: bool
-
-    def run(self, statement: str, params: Mapping[str, Any]) -> Any:
-        """Run a statement with ``:name`` parameters; rows, or an awaitable of rows if ``is_async``."""
-        ...
-
-
-Borrow = Callable[[object], Borrowed | None]
-
-FOREIGN = """
-select id, fresh from {schema}.enqueue(
-    kind => cast(:kind as text), args => cast(:args as json), queue => cast(:queue as text),
-    priority => cast(:priority as int), run_at => cast(:run_at as timestamptz), delay => cast(:delay as float8),
-    max_attempts => cast(:max_attempts as int), timeout => cast(:timeout as float8), key => cast(:key as text),
-    meta => cast(:meta as json), trace => cast(:trace as text))
-"""
-
-
 class Client:
     """Enqueues jobs. Calls made at the same time without a connection of their own travel together."""
 
-    def __init__(self, database: Database, pool: Callable[[], Any], borrow: Borrow) -> None:
+    def __init__(self, database: Database, pool: Callable[[], Any], foreign: Foreign) -> None:
         self._database = database
         self._pool = pool
-        self._borrow = borrow
+        self._foreign = foreign
         self._sql = sql.load("howdah.jobs", schema=database.schema)
-        self._foreign = sql.render(FOREIGN, {"schema": database.schema})
         self._bulk = Bulk(database.schema, self._sql)
         self._waiting: list[tuple[NewJob, asyncio.Future[Enqueued]]] = []
         self._flush: asyncio.Task[None] | None = None
@@ -56,31 +35,21 @@ class Client:
         job.check()
         if conn is None:
             return await self._together(job)
-        native = _native(conn)
+        native = native_connection(conn)
         if native is not None:
             return await self._one(native, job)
-        borrowed = self._adapt(conn)
-        if not borrowed.is_async:
-            raise ConfigError(f"{type(conn).__name__} is synchronous; call enqueue_sync, or give an async connection")
-        return _made(await borrowed.run(self._foreign, _params(job)))
-
-    def enqueue_sync(self, job: NewJob, conn: Any) -> Enqueued:
-        """Enqueue one job in the transaction of a synchronous connection."""
-        job.check()
-        borrowed = self._adapt(conn)
-        if borrowed.is_async:
-            raise ConfigError(f"{type(conn).__name__} is asynchronous; await enqueue(...) instead")
-        return _made(borrowed.run(self._foreign, _params(job)))
+        [made] = await self._foreign.enqueue([job], conn)
+        return made
 
     async def enqueue_many(self, jobs: Iterable[NewJob], conn: Any = None) -> list[Enqueued]:
         """Enqueue all of them or none, by COPY; returns what became of each, in order."""
         if conn is None:
             async with self._reach() as own:
                 made = await self._bulk.enqueue(own, jobs)
-        elif (native := _native(conn)) is not None:
+        elif (native := native_connection(conn)) is not None:
             made = await self._bulk.enqueue(native, jobs)
         else:
-            made = [await self.enqueue(job, conn) for job in jobs]
+            return await self._foreign.enqueue(list(jobs), conn)
         telemetry.emit("job.enqueue", jobs=sum(each.fresh for each in made))
         return made
 
@@ -133,15 +102,6 @@ class Client:
     def _reach(self) -> _Reach:
         return _Reach(self._pool, self._database)
 
-    def _adapt(self, conn: Any) -> Borrowed:
-        borrowed = self._borrow(conn)
-        if borrowed is None:
-            raise ConfigError(
-                f"cannot enqueue through a {type(conn).__module__}.{type(conn).__name__}; give an asyncpg, psycopg,"
-                " SQLAlchemy or Django connection, or call the SQL function enqueue yourself"
-            )
-        return borrowed
-
 
 class _Reach:
     """A pooled connection whose failures are named for what they are."""
@@ -166,29 +126,8 @@ class _Reach:
             ) from error
 
 
-def _native(conn: Any) -> Any:
+def native_connection(conn: Any) -> Any:
+    """The asyncpg connection this is or holds, or ``None``."""
     if isinstance(conn, Transaction):
         return conn.connection
     return conn if isinstance(conn, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy) else None
-
-
-def _params(job: NewJob) -> dict[str, Any]:
-    return {
-        "kind": job.kind,
-        "args": job.payload.decode(),
-        "queue": job.queue,
-        "priority": job.priority,
-        "run_at": job.run_at,
-        "delay": job.delay,
-        "max_attempts": job.max_attempts,
-        "timeout": job.timeout,
-        "key": job.key,
-        "meta": job.meta.decode() if job.meta else None,
-        "trace": job.trace,
-    }
-
-
-def _made(rows: Any) -> Enqueued:
-    id, fresh = rows[0]
-    telemetry.emit("job.enqueue", jobs=int(fresh))
-    return Enqueued(int(id), bool(fresh))

@@ -11,6 +11,7 @@ from howdah.errors import ArgumentError
 from howdah.handler import LONGEST_NAME
 
 LONGEST_KEY = 300
+LONGEST_TIMEOUT = 1e9
 LONGEST_WAIT = 100 * 365 * 86400.0
 
 
@@ -49,8 +50,8 @@ class NewJob(msgspec.Struct, gc=False, kw_only=True):
             raise ArgumentError(f"priority must be from -100 to 100, got {self.priority!r}")
         if not 1 <= self.max_attempts <= 1000:
             raise ArgumentError(f"max_attempts must be from 1 to 1000, got {self.max_attempts!r}")
-        if self.timeout is not None and not 0 < self.timeout < float("inf"):
-            raise ArgumentError(f"timeout must be above zero seconds, got {self.timeout!r}")
+        if self.timeout is not None and not 0 < self.timeout <= LONGEST_TIMEOUT:
+            raise ArgumentError(f"timeout must be above zero and at most 1e9 seconds, got {self.timeout!r}")
         if self.delay is not None and not 0 <= self.delay <= LONGEST_WAIT:
             raise ArgumentError(f"delay must be from zero to {LONGEST_WAIT:.0f} seconds, got {self.delay!r}")
         if self.run_at is not None:

@@ -108,6 +108,8 @@ class JobStore:
         )
         if not rows:
             self._runs = min(most, max(runs, 64))
+            if self._everything and len(await self._look_for_queues()) > len(queues):
+                return await self.claim(most, room)
             return []
         self._bell.awake()
         heads = 0

@@ -66,7 +66,7 @@ async def observe_node(
         unsubscribe()
         metrics.stop()
         if health is not None:
-            await asyncio.to_thread(health.stop)
+            health.stop()  # takes a moment; a thread to wait in may not be had when handlers are stuck in all of them
 
 
 class Checks:

@@ -241,5 +241,5 @@ def _queues(queues: list[Queue]) -> Iterator[Metric]:
         for state in ("queued", "scheduled", "running"):
             jobs[queue.name, state] = getattr(queue, state)
     yield _gauge("queue_jobs", "Jobs of the whole database; every node says the same.", ("queue", "state"), jobs)
-    oldest: Values = {(queue.name,): queue.oldest or 0.0 for queue in queues}
+    oldest: Values = {(queue.name,): max(0.0, queue.oldest or 0.0) for queue in queues}
     yield _gauge("queue_oldest_seconds", "How long the oldest job that may run waits.", ("queue",), oldest)

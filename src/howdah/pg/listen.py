@@ -34,6 +34,7 @@ class Listener:
         self._broken = asyncio.Event()
         self._teller = Session(database, "probe")
         self._told = False
+        self._opened = False
         self.deaf = True
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -48,15 +49,18 @@ class Listener:
         await self._teller.close()
 
     async def _listen(self, stop: asyncio.Event, outage: Outage) -> None:
-        conn = await self._database.connect("listen")
+        conn = await self._database.connect("listen", again=self._opened)
+        self._opened = True
         try:
             self._broken.clear()
             conn.add_termination_listener(lambda _conn: self._broken.set())
             await conn.add_listener(self._channel, self._receive)
             while not stop.is_set():
-                if await self._hears():
+                if await self._hears(stop):
                     outage.heal()
                     self._set_hearing()
+                elif stop.is_set():
+                    return
                 elif self.deaf:  # deaf from the start: a pooler; try again later on a new connection
                     self._set_deaf(
                         "a notification sent to ourselves did not arrive; is a transaction pooler in between?"
@@ -71,12 +75,13 @@ class Listener:
         finally:
             conn.terminate()
 
-    async def _hears(self) -> bool:
+    async def _hears(self, stop: asyncio.Event) -> bool:
         """Send a notification from another connection; behind a pooler our own would come back by luck."""
         self._probe = f"?{secrets.token_hex(8)}"
         self._answered.clear()
         await self._teller.fetchval("select pg_notify($1, $2)", self._channel, self._probe)
-        return await wait(self._answered, PROBE_PATIENCE)
+        await wait_any(PROBE_PATIENCE, self._answered, stop)
+        return self._answered.is_set()
 
     def _receive(self, _conn: Any, _pid: int, _channel: str, payload: str) -> None:
         if payload == self._probe:
@@ -89,6 +94,7 @@ class Listener:
             self.deaf = False
             if self._told:
                 log.info("wake-ups arrive again")
+                self._told = False
             telemetry.emit("listen.heard")
             self._heard(None)  # LISTEN first, then look: nothing can fall in between
 

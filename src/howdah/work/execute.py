@@ -93,7 +93,9 @@ async def execute(attempt: Attempt, means: Means, store: Store, largest_result: 
     try:
         if handler.plain and not telemetry.around:  # the common case, without a detour
             value = await handler.arguments.call(job.payload)
-            return _ended_with(value, attempt, largest_result) if value is not None else Ack(job, Outcome.OK, attempt.took)
+            return (
+                _ended_with(value, attempt, largest_result) if value is not None else Ack(job, Outcome.OK, attempt.took)
+            )
         with telemetry.surround(job):
             return await _run(attempt, handler, job, means, store, largest_result)
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: the node must survive its handlers

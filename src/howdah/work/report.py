@@ -22,6 +22,4 @@ class Report(msgspec.Struct, kw_only=True):
     def of(cls, error: BaseException) -> Report:
         """Describe an error."""
         kind, message, trace = describe(error)
-        return cls(
-            error=kind, message=message, traceback=trace, lineage=lineage(error), retry_after=retry_after(error)
-        )
+        return cls(error=kind, message=message, traceback=trace, lineage=lineage(error), retry_after=retry_after(error))

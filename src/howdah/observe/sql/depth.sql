@@ -55,8 +55,8 @@ select q.queue,
     coalesce(ready.jobs, 0) + coalesce(later.due, 0) as queued,
     coalesce(later.jobs, 0) as scheduled,
     coalesce(running.jobs, 0) as running,
-    greatest(0, extract(epoch from clock_timestamp()
-        - least(first.since, case when later.due > 0 then later.due_at end)))::float8 as oldest
+    extract(epoch from clock_timestamp()
+        - least(first.since, case when later.due > 0 then later.due_at end))::float8 as oldest
 from (select distinct queue from {schema}.lane) q
 left join ready on ready.queue = q.queue
 left join later on later.queue = q.queue

@@ -150,7 +150,7 @@ begin
     if not pg_try_advisory_xact_lock(hashtextextended({'schema'} || ' grow', 0)) then
         return 0;                                                       -- somebody else is at it
     end if;
-    select last_value into head from {schema}.job_id;
+    select case when is_called then last_value else -1 end into head from {schema}.job_id;
     select coalesce(max(substring(c.relname from '^job_\d+_(\d+)$')::bigint), 0) into top
     from pg_inherits i join pg_class c on c.oid = i.inhrelid
     where i.inhparent = {'schema.job'}::regclass;
@@ -313,10 +313,14 @@ begin
         raise exception 'howdah: priority must be from -100 to 100, got %', priority using errcode = 'invalid_parameter_value';
     elsif max_attempts is null or max_attempts not between 1 and 1000 then
         raise exception 'howdah: max_attempts must be from 1 to 1000, got %', max_attempts using errcode = 'invalid_parameter_value';
-    elsif timeout <= 0 then
-        raise exception 'howdah: timeout must be above zero, got %', timeout using errcode = 'invalid_parameter_value';
-    elsif length(key) not between 1 and 300 then
-        raise exception 'howdah: key must be 1 to 300 characters, got %', length(key) using errcode = 'invalid_parameter_value';
+    elsif not (timeout > 0 and timeout <= 1e9) then
+        raise exception 'howdah: timeout must be above zero and at most 1e9 seconds, got %', timeout using errcode = 'invalid_parameter_value';
+    elsif not (delay >= 0 and delay <= 3.2e9) then
+        raise exception 'howdah: delay must be from 0 to 3.2e9 seconds, got %', delay using errcode = 'invalid_parameter_value';
+    elsif not isfinite(run_at) then
+        raise exception 'howdah: run_at must be a moment, got %', run_at using errcode = 'invalid_parameter_value';
+    elsif length(key) not between 1 and 300 or key ~ '[[:cntrl:]]' then
+        raise exception 'howdah: key must be 1 to 300 characters, got %', quote_literal(left(key, 300)) using errcode = 'invalid_parameter_value';
     end if;
     fresh := true;
     if key is null then
@@ -375,11 +379,15 @@ end $howdah$;
 
 -- ---------------------------------------------------------------- leases that end otherwise than by acks
 
+-- The settings on the functions below keep their plans: a handful of ids is looked up in tables of any size, and
+-- no estimate may turn that into reading a whole table.
+
 -- The caller has locked these leases in an earlier statement. That order is the point: an ack that committed
 -- before our lock is visible to this statement's snapshot. Locking and reading in one statement would hand
 -- back finished jobs.
 create function {schema}.hand_back(tokens bigint[], charge boolean, why text, out requeued bigint, out ended bigint)
-language sql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $howdah$
+language sql set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
     with dropped as (
         delete from {schema}.lease where token = any(tokens) returning *
     ),
@@ -477,7 +485,8 @@ create function {schema}.ack(
     p_node int, tokens bigint[], ids bigint[], attempts smallint[], outcomes "char"[], delays float8[], tooks bigint[],
     results json[], errors text[], messages text[], tracebacks text[], finished bigint[])
 returns table (token bigint, id bigint, fate text)
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $howdah$
+language plpgsql set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
 #variable_conflict use_column
 declare
     held bigint[];
@@ -559,7 +568,8 @@ end $howdah$;
 -- The wish is written first, then carried out if the job is waiting. If it is running (or on the move) the wish
 -- stays: the heartbeat tells its node, and retry, release and reset turn it into `cancelled`.
 create function {schema}.cancel(p_ids bigint[]) returns table (id bigint, said text)
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $howdah$
+language plpgsql set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
 #variable_conflict use_column
 declare
     i       bigint;
@@ -612,7 +622,8 @@ end $howdah$;
 
 -- A failed or cancelled job starts anew with no attempt used. Live leases that still name it must forget it.
 create function {schema}.retry(p_ids bigint[]) returns table (id bigint, said text)
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $howdah$
+language plpgsql set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
 #variable_conflict use_column
 declare
     i      bigint;

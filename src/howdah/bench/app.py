@@ -1,0 +1,56 @@
+"""The tasks that are measured. They do next to nothing, so that what is left is Howdah."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+
+from howdah import Howdah, NewJob, Transaction, current_job
+from howdah.pg import sql
+from howdah.task import Task
+
+SCHEMA = "howdah_bench"
+QUEUE = "default"
+
+app = Howdah(schema=SCHEMA)
+
+delays: list[float] = []
+"""Seconds from the enqueue call to the start of the handler, of every probe that ran in this process."""
+
+
+@app.task
+async def nothing(user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
+    """Arguments as an application would have them, some 90 bytes of JSON."""
+
+
+@app.task
+def nothing_in_a_thread(user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
+    """The same as a plain function."""
+
+
+@app.task(transactional=True)
+async def insert_one(tx: Transaction, user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
+    """One insert, in one commit with the completion of the job."""
+    await tx.execute(_insert(), current_job().id)
+
+
+@app.task
+async def probe(began: float) -> None:
+    """Says how long after the enqueue call it started; the monotonic clock is one for all processes of a machine."""
+    delays.append(time.monotonic() - began)
+
+
+def make(task: Task[..., Any], number: int) -> NewJob:
+    """The job with this number."""
+    return task.job(*arguments(number))
+
+
+def arguments(number: int) -> tuple[int, str, str, int, list[str]]:
+    """What the job with this number is called with."""
+    return 100_000 + number, f"user{number}@example.com", "welcome", number % 17, ["a", "b"]
+
+
+@cache
+def _insert() -> str:
+    return sql.load("howdah.bench", schema=app.database.schema)["insert_effect"]

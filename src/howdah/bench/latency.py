@@ -1,0 +1,50 @@
+"""Latency: how soon a job starts when nothing else is to do. The node is another process on the same machine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from statistics import quantiles
+
+from howdah.bench.app import probe
+from howdah.bench.figure import Figure
+from howdah.bench.ground import CheckFailed
+from howdah.bench.nodes import Nodes
+from howdah.bench.plan import Plan
+
+WARM_UP = 10
+PAUSE = (0.02, 0.06)
+"""Seconds between two jobs: the node is asleep again, and not in step with us."""
+
+
+async def latency(plan: Plan) -> list[Figure]:
+    """From the begin of the enqueue call to the start of the handler, one job at a time."""
+    calls: list[float] = []
+    async with Nodes(plan.ground.database, plan.processes) as nodes:
+        await _enqueue(WARM_UP, [])
+        await nodes.finish(WARM_UP)
+        await nodes.reset()
+        await _enqueue(plan.jobs, calls)
+        readings = await nodes.finish(plan.jobs)
+        await plan.ground.check(done=WARM_UP + plan.jobs)
+    delays = [delay for reading in readings for delay in reading.delays]
+    if len(delays) != plan.jobs:
+        raise CheckFailed(f"{len(delays):,} handlers started for {plan.jobs:,} jobs")
+    plan.tick()
+    figures = [Figure(f"enqueue to start, p{rank}", "ms", [_percentile(delays, rank)]) for rank in (50, 95, 99)]
+    return [*figures, Figure("of it the enqueue call, p50", "ms", [_percentile(calls, 50)])]
+
+
+async def _enqueue(jobs: int, calls: list[float]) -> None:
+    for _ in range(jobs):
+        await asyncio.sleep(random.uniform(*PAUSE))  # noqa: S311
+        began = time.monotonic()
+        await probe.enqueue(began)
+        calls.append(time.monotonic() - began)
+
+
+def _percentile(seconds: list[float], rank: int) -> float:
+    if len(seconds) == 1:
+        return seconds[0] * 1e3
+    return quantiles(seconds, n=100, method="inclusive")[rank - 1] * 1e3

@@ -1,0 +1,92 @@
+"""Meter: sits in a node that is measured and answers, over stdin and stdout, when it claimed, acked and at what cost.
+
+It hears of batches, as every other telemetry listener does, so it costs next to nothing per job.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+import msgspec
+
+from howdah import telemetry
+from howdah.bench.app import delays
+from howdah.outcome import Ack, Outcome
+
+RESET, READ = b"0", b"?"
+"""What the meter can be told: start over, and answer."""
+
+
+class Reading(msgspec.Struct):
+    """What one node did since its meter was last reset. Moments are those of the monotonic clock."""
+
+    started: bool = False
+    """Whether the node is registered and at work."""
+    claimed: float | None = None
+    """When the first claim that found work began."""
+    acked: float | None = None
+    """When the last outcome was surely committed."""
+    done: int = 0
+    other: int = 0
+    """Outcomes other than success."""
+    cpu: float = 0.0
+    """Seconds of CPU of the whole process up to the last outcome."""
+    delays: list[float] = []
+
+
+class Meter:
+    """Listens to the telemetry of this process."""
+
+    def __init__(self) -> None:
+        self._reading = Reading()
+        self._cpu = 0.0
+
+    def hear(self, name: str, facts: dict[str, Any]) -> None:
+        """Note one telemetry event."""
+        reading = self._reading
+        match name:
+            case "job.claim" if reading.claimed is None:
+                reading.claimed = time.monotonic() - facts["seconds"]
+            case "job.ack":
+                reading.acked = time.monotonic()
+                reading.cpu = time.process_time() - self._cpu
+                acks: list[Ack] = facts["acks"]
+                done = sum(ack.outcome is Outcome.OK for ack in acks)
+                reading.done += done
+                reading.other += len(acks) - done
+            case "node.start":
+                reading.started = True
+
+    def reset(self) -> None:
+        """Start over."""
+        self._reading = Reading(started=self._reading.started)
+        self._cpu = time.process_time()
+        delays.clear()
+
+    def read(self) -> bytes:
+        """The reading so far, as one line of JSON."""
+        self._reading.delays = list(delays)
+        return msgspec.json.encode(self._reading) + b"\n"
+
+    def serve(self) -> None:
+        """Answer until stdin is closed."""
+        # not through sys.stdin: a thread that waits in there cannot be left behind when the process ends
+        while told := os.read(0, 1):
+            if told == RESET:
+                self.reset()
+            _write(self.read())
+
+
+def install() -> None:
+    """Measure this process from now on."""
+    meter = Meter()
+    telemetry.subscribe(meter.hear)
+    threading.Thread(target=meter.serve, name="howdah-meter", daemon=True).start()
+
+
+def _write(line: bytes) -> None:
+    while line:
+        line = line[os.write(1, line) :]

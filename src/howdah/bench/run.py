@@ -1,0 +1,64 @@
+"""Run: the scenarios, one after the other, each in an empty schema; one that fails does not hide the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from howdah.bench.drain import drain, held, processes, singles, sync, transactional
+from howdah.bench.enqueue import enqueue
+from howdah.bench.figure import Result
+from howdah.bench.ground import Ground
+from howdah.bench.latency import latency
+from howdah.bench.plan import Plan, Scenario
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(name="drain", about="async handlers that do nothing", measure=drain, share=1),
+        Scenario(name="held", about="a snapshot held open all the time", measure=held, share=0.4, parts=2),
+        Scenario(name="enqueue", about="jobs put in, no node running", measure=enqueue, share=1, parts=5),
+        Scenario(name="latency", about="idle queue, node in another process", measure=latency, share=0.006, once=True),
+        Scenario(name="sync", about="plain functions, in threads", measure=sync, share=0.2),
+        Scenario(name="transactional", about="one insert in each job's commit", measure=transactional, share=0.1),
+        Scenario(name="singles", about="jobs enqueued one by one", measure=singles, share=0.2),
+        Scenario(name="processes", about="two nodes or more", measure=processes, share=1),
+    )
+}
+
+
+async def run(
+    ground: Ground,
+    scenarios: Sequence[Scenario],
+    *,
+    jobs: int,
+    rounds: int,
+    processes: int,
+    begin: Callable[[Scenario], None],
+    tick: Callable[[], None],
+) -> list[Result]:
+    """Measure; ``begin`` is called before every scenario and ``tick`` after every round."""
+    results = []
+    for scenario in scenarios:
+        begin(scenario)
+        plan = Plan(ground=ground, jobs=scenario.jobs(jobs), rounds=rounds, processes=processes, tick=tick)
+        results.append(await _measure(scenario, plan))
+    return results
+
+
+async def _measure(scenario: Scenario, plan: Plan) -> Result:
+    began = time.monotonic()
+    figures, error = [], None
+    try:
+        await plan.ground.fresh()
+        figures = list(await scenario.measure(plan))
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    return Result(
+        scenario=scenario.name,
+        about=scenario.about,
+        jobs=plan.jobs,
+        seconds=time.monotonic() - began,
+        figures=figures,
+        error=error,
+    )

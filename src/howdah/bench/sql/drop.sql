@@ -1,0 +1,3 @@
+-- drop: the schema and all in it.
+
+drop schema if exists {schema} cascade

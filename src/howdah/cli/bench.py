@@ -1,0 +1,134 @@
+"""`howdah bench`: measure the engine on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from howdah.bench.app import SCHEMA
+from howdah.bench.figure import Figure, Place, Result, look_around
+from howdah.bench.ground import Ground
+from howdah.bench.plan import Scenario
+from howdah.bench.progress import Steps
+from howdah.bench.run import SCENARIOS, run
+from howdah.cli.common import as_json, finish
+from howdah.cli.failure import INCOMPLETE, one_line
+from howdah.cli.output import dump, printable, show
+from howdah.cli.worker import run_fast
+from howdah.observe import logs
+from howdah.pg import embedded
+from howdah.pg.database import Database
+
+DURABLE = {"fsync": "on", "synchronous_commit": "on"}
+
+
+@click.command()
+@click.option("--jobs", type=click.IntRange(100), default=50_000, show_default=True, help="Of one round of drain.")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Of every scenario.")
+@click.option("--processes", type=click.IntRange(1, 100), default=1, show_default=True, help="Nodes that drain.")
+@click.option(
+    "--scenario",
+    "names",
+    type=click.Choice(list(SCENARIOS)),
+    multiple=True,
+    help="Measure only this; may be given again.  [default: all]",
+)
+@click.option("--dsn", metavar="DSN", help="Use this database instead of a PostgreSQL of its own.")
+@click.option(
+    "--schema", default=SCHEMA, show_default=True, metavar="NAME", help="Made for it, and dropped at the end."
+)
+@as_json
+def bench(
+    jobs: int, rounds: int, processes: int, names: tuple[str, ...], dsn: str | None, schema: str, as_json: bool
+) -> None:
+    """Measure the engine on this machine.
+
+    Starts a PostgreSQL in a temporary folder, with fsync on, or uses the database given by --dsn (no environment
+    variable is looked at: a benchmark is a heavy guest). The nodes are `howdah worker` processes as you would run
+    them. A clock stops when the last outcome is committed, and every round is checked in the tables: each job
+    done exactly once. Exit code 1 when a scenario failed.
+    """
+    logs.configure("warning", json=False)
+    scenarios = [SCENARIOS[name] for name in dict.fromkeys(names or SCENARIOS)]
+    if dsn is not None:
+        measured = run_fast(_measure(Database(dsn, schema=schema), scenarios, jobs, rounds, processes))
+    else:
+        click.echo("starting PostgreSQL in a temporary folder", err=True)
+        with embedded.start(settings=DURABLE) as server:
+            measured = run_fast(_measure(Database(server.dsn, schema=schema), scenarios, jobs, rounds, processes))
+    place, results = measured
+    if as_json:
+        dump({"place": place, "rounds": rounds, "processes": processes, "scenarios": results})
+    else:
+        _print(place, results, rounds, processes)
+    finish(INCOMPLETE if any(result.error for result in results) else 0)
+
+
+async def _measure(
+    database: Database, scenarios: Sequence[Scenario], jobs: int, rounds: int, processes: int
+) -> tuple[Place, list[Result]]:
+    async with Ground(database) as ground:
+        place = await look_around(database, ground.conn)
+        with Steps(scenarios, rounds) as steps:
+            results = await run(
+                ground,
+                scenarios,
+                jobs=jobs,
+                rounds=rounds,
+                processes=processes,
+                begin=steps.begin,
+                tick=steps.tick,
+            )
+    return place, results
+
+
+class _Row(NamedTuple):
+    result: Result
+    figure: Figure
+
+
+def _print(place: Place, results: Sequence[Result], rounds: int, processes: int) -> None:
+    click.echo(
+        f"howdah {place.howdah}, {place.python}, uvloop {place.uvloop or 'no'},"
+        f" opentelemetry {place.opentelemetry or 'no'}, {place.cores} cores, {_nodes(processes)}"
+    )
+    settings = ", ".join(f"{name} {value}" for name, value in place.settings.items())
+    click.echo(f"PostgreSQL {place.postgresql} ({place.server}), {settings}")
+    if not place.durable:
+        click.echo("fsync or synchronous_commit is off: these figures are not those of durable jobs")
+    click.echo(f"medians of {rounds} rounds; every job checked in the tables\n")
+    rows = [_Row(result, figure) for result in results for figure in result.figures]
+    show(rows, COLUMNS, empty="no figures")
+    for result in results:
+        if result.error:
+            click.echo(f"\n{result.scenario} failed: {printable(one_line(result.error))}")
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _number(value: float) -> float:
+    """A figure with the digits it deserves.
+
+    >>> _number(123456.7), _number(17.31)
+    (123457, 17.31)
+    """
+    return round(value) if value >= 1000 else value
+
+
+def _spread(value: float, figure: Figure) -> float | None:
+    return _number(value) if len(figure.rounds) > 1 else None
+
+
+COLUMNS = {
+    "scenario": lambda row: row.result.scenario,
+    "jobs": lambda row: row.result.jobs,
+    "figure": lambda row: row.figure.name,
+    "median": lambda row: _number(row.figure.median),
+    "low": lambda row: _spread(row.figure.low, row.figure),
+    "high": lambda row: _spread(row.figure.high, row.figure),
+    "unit": lambda row: row.figure.unit,
+}

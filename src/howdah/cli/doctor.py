@@ -1,0 +1,51 @@
+"""`howdah doctor`: examine the database and the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from howdah.cli.common import Target, as_json, finish, run, targeted
+from howdah.cli.failure import INCOMPLETE, SCHEMA, UNREACHABLE, one_line
+from howdah.cli.output import printable, show
+from howdah.upkeep.doctor import Doctor
+from howdah.upkeep.finding import Finding, Verdict
+
+COLUMNS = {
+    "check": lambda finding: finding.name,
+    "verdict": lambda finding: finding.verdict.value,
+    "finding": lambda finding: finding.fact,
+}
+
+
+@click.command()
+@as_json
+@targeted
+def doctor(target: Target, as_json: bool) -> None:
+    """Examine the database and the nodes, and say what to do. Changes nothing.
+
+    Exits 0 when nothing is bad (warnings do not count), 1 otherwise, 3 when the database does not answer, 4 when
+    the schema is not the one this code needs.
+
+    \b
+    howdah doctor --json
+    """
+    findings = [
+        Finding(each.name, each.verdict, one_line(each.fact), each.fix)
+        for each in run(Doctor(target.database()).examine())
+    ]
+    show(findings, COLUMNS, as_json=as_json)
+    if not as_json:
+        for finding in findings:
+            if finding.fix is not None:
+                click.echo(printable(f"{finding.name}: {finding.fact}\n  → {finding.fix}"))
+    finish(code(findings))
+
+
+def code(findings: Sequence[Finding]) -> int:
+    """The exit code for what was found."""
+    bad = {finding.name for finding in findings if finding.verdict is Verdict.BAD}
+    if len(findings) == 1:
+        return UNREACHABLE
+    return SCHEMA if "schema" in bad else INCOMPLETE if bad else 0

@@ -1,0 +1,112 @@
+"""`howdah jobs` and `howdah job`: look at jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from howdah.cli.common import Target, as_json, run, targeted
+from howdah.cli.output import cell, dump, printable, show
+from howdah.errors import HowdahError
+from howdah.job import State
+from howdah.jobs.rows import Attempt, JobRow
+
+COLUMNS = {
+    "id": lambda job: job.id,
+    "state": lambda job: job.state,
+    "kind": lambda job: job.kind,
+    "queue": lambda job: job.queue,
+    "attempt": lambda job: f"{job.attempt}/{job.max_attempts}",
+    "run at": lambda job: job.run_at,
+    "finished at": lambda job: job.finished_at,
+    "key": lambda job: job.key,
+    "error": lambda job: job.error,
+}
+
+
+@click.command()
+@click.option("-s", "--state", type=click.Choice([str(state) for state in State]), help="Only jobs in this state.")
+@click.option("-q", "--queue", help="Only jobs of this queue.")
+@click.option("-k", "--kind", help="Only jobs of this kind.")
+@click.option("--key", help="Only jobs with this unique key.")
+@click.option("--before", type=int, metavar="ID", help="Only jobs older than this one: the next page.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Jobs to list.")
+@as_json
+@targeted
+def jobs(
+    target: Target,
+    state: str | None,
+    queue: str | None,
+    kind: str | None,
+    key: str | None,
+    before: int | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List jobs, newest first.
+
+    \b
+    howdah jobs --state failed --queue mail
+    howdah jobs --json --limit 1000 | jq .
+    """
+
+    async def look() -> list[JobRow]:
+        async with target.admin() as admin:
+            return list(await admin.list(state, queue=queue, kind=kind, key=key, before=before, limit=limit))
+
+    found = run(look())
+    show(found, COLUMNS, as_json=as_json, empty="no such jobs")
+    if len(found) == limit and not as_json:
+        click.echo(f"older ones: --before {found[-1].id}", err=True)
+
+
+@click.command()
+@click.argument("id", type=int)
+@as_json
+@targeted
+def job(target: Target, id: int, as_json: bool) -> None:
+    """Show everything about one job: its state, arguments, result and the history of its attempts.
+
+    \b
+    howdah job 42
+    """
+
+    async def look() -> JobRow | None:
+        async with target.admin() as admin:
+            return await admin.get(id)
+
+    found = run(look())
+    if found is None:
+        raise HowdahError(f"there is no job {id}; it was never enqueued, or pruned since")
+    if as_json:
+        dump(found)
+    else:
+        describe(found)
+
+
+def describe(job: JobRow) -> None:
+    """Print everything about a job, a line each."""
+    facts = msgspec.structs.asdict(job)
+    attempts = facts.pop("attempts")
+    for name in ("args", "meta", "result"):
+        facts[name] = None if facts[name] is None else msgspec.json.encode(facts[name]).decode()
+    for name, value in facts.items():
+        if value is not None and value is not False:
+            click.echo(f"{name.replace('_', ' '):13} {_whole(value)}")
+    for attempt in attempts:
+        click.echo()
+        _describe_attempt(attempt)
+
+
+def _describe_attempt(attempt: Attempt) -> None:
+    where = f" on {attempt.node_name}" if attempt.node_name else ""
+    click.echo(f"attempt {attempt.attempt} ended at {cell(attempt.ended_at)}{where}: {attempt.outcome}")
+    click.echo(f"  {_whole(': '.join(filter(None, (attempt.error, attempt.message))))}")
+    for line in (attempt.traceback or "").splitlines():
+        click.echo(f"    {printable(line)}")
+
+
+def _whole(value: Any) -> str:
+    return printable(value).replace("\n", "\n  ") if isinstance(value, str) else cell(value)

@@ -1,0 +1,43 @@
+"""`howdah nodes`: the processes that work here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from howdah.cli.common import Target, as_json, run, targeted
+from howdah.cli.output import age, show
+from howdah.jobs.rows import NodeRow
+
+COLUMNS = {
+    "node": lambda node: node.id,
+    "name": lambda node: node.name,
+    "state": lambda node: node.state,
+    "running": lambda node: f"{node.running}/{node.slots}",
+    "leases": lambda node: node.leases,
+    "queues": lambda node: "all" if node.queues is None else node.queues,
+    "kinds": lambda node: len(node.kinds or ()),
+    "last beat": lambda node: age(node.beat_age),
+    "started at": lambda node: node.started_at,
+    "version": lambda node: node.version,
+    "wake-ups": lambda node: "no, polls" if node.deaf else "yes",
+}
+
+
+@click.command()
+@click.option("--all", "everything", is_flag=True, help="Also those that went offline.")
+@as_json
+@targeted
+def nodes(target: Target, everything: bool, as_json: bool) -> None:
+    """List the nodes, newest first.
+
+    \b
+    howdah nodes --all
+    """
+
+    async def look() -> Sequence[NodeRow]:
+        async with target.admin() as admin:
+            return await admin.nodes(all=everything)
+
+    show(run(look()), COLUMNS, as_json=as_json, empty="no nodes; start one with `howdah worker`")

@@ -1,0 +1,91 @@
+"""`howdah queues`, `pause` and `resume`."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+
+import click
+
+from howdah.cli.common import Target, as_json, finish, run, targeted
+from howdah.cli.failure import INCOMPLETE
+from howdah.cli.output import age, show
+from howdah.jobs.rows import QueueRow
+
+COLUMNS = {
+    "queue": lambda queue: queue.name,
+    "queued": lambda queue: queue.queued,
+    "scheduled": lambda queue: queue.scheduled,
+    "running": lambda queue: queue.running,
+    "oldest": lambda queue: age(queue.oldest_age),
+    "done 1h": lambda queue: queue.done_hour,
+    "done 24h": lambda queue: queue.done_day,
+    "failed 1h": lambda queue: queue.failed_hour,
+    "failed 24h": lambda queue: queue.failed_day,
+    "paused": lambda queue: f"by {queue.paused_by}" if queue.paused_by else queue.paused or None,
+}
+
+
+@click.command()
+@as_json
+@targeted
+def queues(target: Target, as_json: bool) -> None:
+    """List the queues: what waits, what runs, how long the first in line has waited, what lately finished.
+
+    \b
+    howdah queues
+    """
+
+    async def look() -> Sequence[QueueRow]:
+        async with target.admin() as admin:
+            return await admin.queues()
+
+    show(run(look()), COLUMNS, as_json=as_json, empty="no queues yet")
+
+
+@click.command()
+@click.argument("queues", nargs=-1, required=True)
+@click.option("--by", help="Who pauses it, for others to see.  [default: your user name]")
+@targeted
+def pause(target: Target, queues: Sequence[str], by: str | None) -> None:
+    """Stop claiming from queues, on every node; what runs goes on.
+
+    \b
+    howdah pause mail
+    """
+
+    async def act() -> None:
+        async with target.admin() as admin:
+            for queue in queues:
+                await admin.pause(queue, by or user())
+                click.echo(f"queue {queue!r} is paused")
+
+    run(act())
+
+
+@click.command()
+@click.argument("queues", nargs=-1, required=True)
+@targeted
+def resume(target: Target, queues: Sequence[str]) -> None:
+    """Claim from paused queues again; exits 1 when one was not paused.
+
+    \b
+    howdah resume mail
+    """
+
+    async def act() -> bool:
+        async with target.admin() as admin:
+            were = [await admin.resume(queue) for queue in queues]
+        for queue, was in zip(queues, were, strict=True):
+            click.echo(f"queue {queue!r} {'is resumed' if was else 'was not paused'}")
+        return all(were)
+
+    finish(0 if run(act()) else INCOMPLETE)
+
+
+def user() -> str | None:
+    """Who is typing, as far as the system knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None

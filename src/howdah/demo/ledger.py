@@ -1,0 +1,173 @@
+"""Ledger: reads from the database what the demo shows, and checks at the end that the books balance."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from howdah.pg import sql
+from howdah.pg.database import Database, Session
+
+POISONED = ["import_row"]
+"""Kinds that fail on purpose."""
+UNTIMED = ["await_stock", "count_click"]
+"""Kinds whose waits say little: the first snoozes, the second comes by the thousand and waits for itself."""
+RECENT = 3000
+"""Ids over which waits are measured."""
+SETTLE = 15.0
+"""Seconds after which no transaction of the demo is still open."""
+MINUTE = 60
+
+
+@dataclass(slots=True)
+class Totals:
+    """What became of the jobs so far."""
+
+    enqueued: int = 0
+    done: int = 0
+    failed: int = 0
+    retried: int = 0
+
+    def plus(self, row: Any) -> Totals:
+        """These and those of a row."""
+        return Totals(
+            self.enqueued + row["enqueued"],
+            self.done + row["done"],
+            self.failed + row["failed"],
+            self.retried + row["retried"],
+        )
+
+
+@dataclass(slots=True)
+class Look:
+    """One look at the database."""
+
+    totals: Totals = field(default_factory=Totals)
+    median: float | None = None
+    slowest: float | None = None
+    queues: list[Any] = field(default_factory=list)
+    running: list[Any] = field(default_factory=list)
+    failures: list[Any] = field(default_factory=list)
+    next: list[Any] = field(default_factory=list)
+    nodes: list[Any] = field(default_factory=list)
+
+    @property
+    def in_flight(self) -> int:
+        """Jobs under lease."""
+        return self.running[0]["total"] if self.running else 0
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that could run now."""
+        return sum(queue["ready"] for queue in self.queues)
+
+    @property
+    def ahead(self) -> int:
+        """Jobs not due yet."""
+        return sum(queue["later"] for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How the books stand at the end."""
+
+    facts: dict[str, int]
+    lost: int
+    doubled: int
+
+    @property
+    def unexpected(self) -> int:
+        """Jobs that failed and should not have."""
+        return self.facts["failed"] - self.facts["on_purpose"]
+
+    @property
+    def good(self) -> bool:
+        return not (self.lost or self.doubled or self.unexpected)
+
+
+class Ledger:
+    """What the database says. Its looks stay cheap however long the demo runs."""
+
+    def __init__(self, database: Database, shop: str) -> None:
+        self._session = Session(database, "demo")
+        self._sql = sql.load("howdah.demo", schema=database.schema, shop=shop)
+        self._settled = Totals()
+        self._frontier = 1
+        self._heads: deque[tuple[float, int]] = deque()
+        self.rates: deque[float] = deque(maxlen=MINUTE)
+        """Jobs done per second, one entry for every second of the last minute."""
+        self._rated = (time.monotonic(), 0)
+
+    async def open_shop(self) -> None:
+        """Make the shop's own table."""
+        async with self._session.use() as conn:
+            await conn.execute(self._sql["open"])
+
+    async def look(self) -> Look:
+        """Read everything the screen shows."""
+        frontier, head = await self._session.fetchrow(self._sql["frontier"])
+        await self._settle(min(frontier, self._settled_head(head)))
+        totals = self._settled.plus(await self._session.fetchrow(self._sql["count"], self._frontier, head))
+        self._rate(totals.done)
+        median, slowest = await self._waits(head - RECENT)
+        return Look(
+            totals,
+            median,
+            slowest,
+            queues=await self._session.fetch(self._sql["queues"]),
+            running=await self._session.fetch(self._sql["running"], 12),
+            failures=await self._session.fetch(self._sql["failures"], head - 20 * RECENT, 5),
+            next=await self._session.fetch(self._sql["next"], 5),
+            nodes=await self.nodes(),
+        )
+
+    async def nodes(self) -> list[Any]:
+        """The nodes that are there."""
+        return await self._session.fetch(self._sql["nodes"])
+
+    async def check(self, enqueued: int) -> Verdict:
+        """Balance the books; ``enqueued`` is how many jobs the producers were told they had made."""
+        row = await self._session.fetchrow(self._sql["check"], POISONED, timeout=60)
+        missing = abs(enqueued + row["charged"] - row["jobs"])
+        unpaid = abs(row["charges"] - row["charged"]) + abs(row["ships"] - row["charged"])
+        return Verdict(dict(row), lost=row["lost"] + missing + unpaid, doubled=row["doubled"] + row["twice"])
+
+    async def waits(self) -> tuple[float | None, float | None]:
+        """The median and the 99th percentile of all waits, in seconds."""
+        return await self._waits(0)
+
+    async def close_shop(self) -> None:
+        """Drop everything the demo made."""
+        async with self._session.use() as conn:
+            await conn.execute(self._sql["close"], timeout=60)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._session.close()
+
+    async def _waits(self, lowest: int) -> tuple[float | None, float | None]:
+        found = await self._session.fetchval(self._sql["waits"], max(0, lowest), UNTIMED, timeout=60)
+        return tuple(found) if found else (None, None)
+
+    async def _settle(self, frontier: int) -> None:
+        """What lies below the frontier is over and never counted again."""
+        if frontier > self._frontier:
+            row = await self._session.fetchrow(self._sql["count"], self._frontier, frontier, timeout=60)
+            self._settled, self._frontier = self._settled.plus(row), frontier
+
+    def _settled_head(self, head: int) -> int:
+        """The next id as it was some time ago: all ids below it are committed or will never be."""
+        now = time.monotonic()
+        self._heads.append((now, head))
+        while len(self._heads) > 1 and self._heads[1][0] < now - SETTLE:
+            self._heads.popleft()
+        at, settled = self._heads[0]
+        return settled if at < now - SETTLE else 1
+
+    def _rate(self, done: int) -> None:
+        since, before = self._rated
+        if (passed := time.monotonic() - since) >= 1:
+            self.rates.append((done - before) / passed)
+            self._rated = (time.monotonic(), done)

@@ -1,0 +1,158 @@
+"""Show: the demo from start to end: nodes, customers, the screen, and the balance of the books."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from typing import IO
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from howdah.demo import app as shop
+from howdah.demo.ledger import Ledger, Look
+from howdah.demo.screen import draw, line, summary
+from howdah.demo.workload import Workload
+from howdah.pg import migrate
+from howdah.pg.database import Database
+from howdah.service import on_signals, wait
+from howdah.supervisor import Supervisor
+
+NODES = 2
+QUEUES = "mail:20,images:4,reports:1,webhooks,imports,reminders,stock,search,clicks,orders"
+WORKER = ("-m", "howdah", "worker", "-a", "howdah.demo.app:app", "-q", QUEUES)
+BEATS = ("--heartbeat", "1", "--lease", "10")  # quicker than usual: people are watching
+READY_WITHIN = 30.0
+SETTLE_WITHIN = 5.0
+
+
+class Show:
+    """One demo on one database. The shop's own schema is made here, Howdah's too."""
+
+    def __init__(self, database: Database, name: str, *, title: str) -> None:
+        self._database = database
+        self._name = name
+        self._title = title
+        self._ledger = Ledger(database, name)
+        self._workload = Workload(database, name)
+        self._over = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._console = Console()
+
+    async def run(self, seconds: float | None) -> int:
+        """Run until a signal, or for so many seconds; returns the exit code."""
+        undo = on_signals(self._over.set, self._hurry)
+        shop.app.connect_to(self._database.dsn, self._database.schema)
+        await migrate.migrate(self._database)
+        await self._ledger.open_shop()
+        with tempfile.TemporaryFile() as output:
+            try:
+                return await self._work(seconds, output)
+            finally:
+                undo()
+                await shop.app.close()
+                await self._ledger.close()
+
+    async def clear(self) -> None:
+        """Drop all that was made."""
+        await self._ledger.close_shop()
+        await self._ledger.close()
+
+    def _hurry(self) -> None:
+        self._over.set()
+        self._hurried.set()
+
+    async def _work(self, seconds: float | None, output: IO[bytes]) -> int:
+        supervisor = Supervisor(
+            [[sys.executable, *WORKER, *BEATS]] * NODES,
+            environment=self._environment(),
+            folder="/",  # away from the settings of whatever project this is started in
+            output=output,
+        )
+        nodes = asyncio.create_task(supervisor.run(), name="howdah demo nodes")
+        stop = asyncio.Event()
+        customers: asyncio.Task[None] | None = None
+        try:
+            await self._ready(nodes)
+            began = time.monotonic()
+            customers = asyncio.create_task(self._workload.run(stop), name="howdah demo customers")
+            await self._watch(nodes, began, seconds)
+            stop.set()
+            await customers
+            await self._settle()
+            took = time.monotonic() - began
+        finally:
+            stop.set()
+            supervisor.stop()
+            if self._hurried.is_set():
+                supervisor.stop()
+            code = await self._ended(nodes, supervisor)
+        if code:
+            output.seek(0)
+            click.echo(output.read()[-4000:].decode(errors="replace"), err=True)
+            click.echo(f"howdah: the nodes ended with code {code}", err=True)
+        verdict = await self._ledger.check(self._workload.enqueued)
+        for text in summary(verdict, self._workload, took, await self._ledger.waits()):
+            click.echo(text)
+        return 0 if verdict.good and not code else 1
+
+    def _environment(self) -> dict[str, str]:
+        others = {name: value for name, value in os.environ.items() if not name.startswith("HOWDAH_")}
+        ours = {"HOWDAH_DSN": self._database.dsn, "HOWDAH_SCHEMA": self._database.schema, shop.SHOP: self._name}
+        return others | ours
+
+    async def _ready(self, nodes: asyncio.Task[int]) -> None:
+        deadline = time.monotonic() + READY_WITHIN
+        while not self._gone(nodes) and time.monotonic() < deadline:
+            if len(await self._ledger.nodes()) >= NODES:
+                return
+            await wait(self._over, 0.05)
+
+    async def _watch(self, nodes: asyncio.Task[int], began: float, seconds: float | None) -> None:
+        terminal = self._console.is_terminal
+        pause = 0.25 if terminal else 1.0
+        live = Live(console=self._console, screen=True, auto_refresh=False) if terminal else None
+        try:
+            if live:
+                live.start()
+            while not self._gone(nodes):
+                look, passed = await self._ledger.look(), time.monotonic() - began
+                self._show(look, passed, live)
+                left = float("inf") if seconds is None else seconds - passed
+                if left <= 0:
+                    return
+                await wait(self._over, min(pause, left))
+        finally:
+            if live:
+                live.stop()
+
+    def _show(self, look: Look, passed: float, live: Live | None) -> None:
+        rates = list(self._ledger.rates)
+        if live:
+            live.update(draw(look, self._workload, rates, passed, self._title), refresh=True)
+        else:
+            click.echo(line(look, self._workload, rates, passed))
+
+    async def _settle(self) -> None:
+        """Let the nodes finish what waits; what is scheduled for later stays."""
+        deadline = time.monotonic() + SETTLE_WITHIN
+        while not self._hurried.is_set() and time.monotonic() < deadline:
+            look = await self._ledger.look()
+            if not look.waiting and not look.in_flight:
+                return
+            await wait(self._hurried, 0.1)
+
+    async def _ended(self, nodes: asyncio.Task[int], supervisor: Supervisor) -> int:
+        hurrying = asyncio.create_task(self._hurried.wait())
+        await asyncio.wait({nodes, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+        if not nodes.done():
+            supervisor.stop()
+        hurrying.cancel()
+        return await nodes
+
+    def _gone(self, nodes: asyncio.Task[int]) -> bool:
+        return self._over.is_set() or nodes.done()

@@ -1,0 +1,9 @@
+-- queues: what every queue holds, and how old the job at its head is.
+
+select q.name, coalesce(r.jobs, 0)::int8 as ready, coalesce(l.jobs, 0)::int8 as later,
+    extract(epoch from clock_timestamp() - coalesce(j.run_at, j.enqueued_at))::float8 as oldest
+from (select distinct queue as name from {schema}.lane) q
+left join (select queue, sum(hi - lo) as jobs, min(lo) as lo from {schema}.ready group by queue) r on r.queue = q.name
+left join (select queue, count(*) as jobs from {schema}.later group by queue) l on l.queue = q.name
+left join {schema}.job j on j.id = r.lo
+order by q.name

@@ -1,0 +1,121 @@
+"""Workload: the shop's customers. Everything they ask for is enqueued for real."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+from howdah.demo import app as shop
+from howdah.jobs.new import Enqueued
+from howdah.pg import sql
+from howdah.pg.database import Database
+from howdah.service import every
+
+BURST = 2000
+
+
+class Workload:
+    """Enqueues a bit of everything until it is told to stop, and counts what it was told."""
+
+    def __init__(self, database: Database, name: str) -> None:
+        self._database = database
+        self._order_sql = sql.load("howdah.demo", schema=database.schema, shop=name)["order"]
+        self._random = random.Random(17)  # noqa: S311 - the same shop every time
+        self.enqueued = 0
+        self.merged = 0
+        """Calls that found a live job with their unique key."""
+        self.rolled_back = 0
+        """Orders whose transaction was rolled back; they leave no job."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Produce until ``stop``."""
+        producers = (
+            (0.05, self.emails),
+            (0.2, self.images),
+            (1.2, self.reports),
+            (0.25, self.webhooks),
+            (0.5, self.imports),
+            (0.7, self.reminders),
+            (1.0, self.stock),
+            (0.1, self.searches),
+            (0.3, self.order),
+            (4.0, self.clicks),
+        )
+        async with asyncio.TaskGroup() as group:
+            for pause, produce in producers:
+                group.create_task(every(pause, produce, name=f"demo {produce.__name__}", stop=stop))
+
+    async def emails(self) -> None:
+        """Several callers at once travel together; now and then one is urgent."""
+        urgent = self._random.random() < 0.1
+        task = shop.send_email.using(priority=50) if urgent else shop.send_email
+        template = "password reset" if urgent else "newsletter"
+        calls = [task.enqueue(self._address(), template) for _ in range(self._random.randint(1, 5))]
+        self._note(*await asyncio.gather(*calls))
+
+    async def images(self) -> None:
+        """One picture in two sizes."""
+        image = self._random.randrange(10_000)
+        jobs = [shop.resize_image.job(image, width) for width in (320, 1280)]
+        self._note(*await shop.app.enqueue_many(jobs))
+
+    async def reports(self) -> None:
+        """The report of one day."""
+        self._note(await shop.build_report.enqueue(self._random.randrange(1, 366)))
+
+    async def webhooks(self) -> None:
+        """Somebody wants to know about an order."""
+        self._note(await shop.call_webhook.enqueue(self._random.randrange(1, 10_000)))
+
+    async def imports(self) -> None:
+        """A few lines of a file; now and then one that cannot be read."""
+        lines = [f"{number},chair,{number % 90}" for number in range(5)]
+        if self._random.random() < 0.3:
+            lines.append("17;chair;40")
+        self._note(*await shop.app.enqueue_many(shop.import_row.job(line) for line in lines))
+
+    async def reminders(self) -> None:
+        """For a moment some seconds ahead."""
+        task = shop.remind.using(delay=self._random.uniform(2, 8))
+        self._note(await task.enqueue(self._address(), "the basket"))
+
+    async def stock(self) -> None:
+        """An item that arrives soon."""
+        self._note(
+            await shop.await_stock.enqueue(self._random.randrange(500), time.time() + self._random.uniform(1, 4))
+        )
+
+    async def searches(self) -> None:
+        """At most one live job per shelf."""
+        shelf = self._random.randrange(3)
+        self._note(await shop.refresh_index.using(key=f"shelf {shelf}").enqueue(shelf))
+
+    async def clicks(self) -> None:
+        """All of them by one COPY."""
+        self._note(*await shop.app.enqueue_many(shop.count_click.job(page % 50) for page in range(BURST)))
+
+    async def order(self) -> None:
+        """The order and its charge are one commit, or neither happens."""
+        conn = await self._database.connect("demo order")
+        transaction = conn.transaction()
+        try:
+            await transaction.start()
+            number = await conn.fetchval(self._order_sql, self._address())
+            made = await shop.charge.using(conn=conn).enqueue(number)
+            if self._random.random() < 0.15:
+                await transaction.rollback()
+                self.rolled_back += 1
+            else:
+                await transaction.commit()
+                self._note(made)
+        finally:
+            conn.terminate()
+
+    def _note(self, *made: Enqueued) -> None:
+        fresh = sum(each.fresh for each in made)
+        self.enqueued += fresh
+        self.merged += len(made) - fresh
+
+    def _address(self) -> str:
+        return f"user{self._random.randrange(1, 1000)}@example.com"

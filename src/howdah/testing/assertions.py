@@ -1,0 +1,198 @@
+"""Assert that jobs were enqueued, or were not; a failure shows what was enqueued instead."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from howdah.app import Howdah
+from howdah.arguments import encode
+from howdah.errors import ArgumentError, ConfigError
+from howdah.job import State
+from howdah.jobs.rows import JobRow
+from howdah.pg import sql
+from howdah.task import Task
+from howdah.testing.apart import complete, refuse_in_loop
+from howdah.testing.words import call, line
+
+MOST = 10_000
+"""Jobs of one kind that are looked at."""
+MOST_SHOWN = 20
+WITHIN = timedelta(seconds=1)
+"""How exactly ``run_at`` is met: server and test have clocks of their own."""
+LIVE = (State.QUEUED, State.RUNNING, None)
+
+
+async def assert_enqueued(
+    app: Howdah,
+    task: Task[..., Any] | str,
+    *args: Any,
+    count: int | None = None,
+    queue: str | None = None,
+    key: str | None = None,
+    run_at: datetime | timedelta | None = None,
+    finished: bool = False,
+    **kwargs: Any,
+) -> list[JobRow]:
+    """Assert that a job of ``task`` with these arguments waits or runs, and return all such jobs, oldest first.
+
+    Arguments not named may be anything. ``count``: exactly so many; ``run_at``: due then, to the second, or so long
+    after it was enqueued; ``finished``: jobs that are over count as well.
+    """
+    __tracebackhide__ = True
+    wanted = _Wanted.of(app, task, args, kwargs, queue, key, run_at, finished)
+    found, others = await _look(app, wanted)
+    if len(found) == count or (found and count is None):
+        return found
+    raise AssertionError(_complain(wanted, found, others, count))
+
+
+async def refute_enqueued(
+    app: Howdah,
+    task: Task[..., Any] | str,
+    *args: Any,
+    queue: str | None = None,
+    key: str | None = None,
+    run_at: datetime | timedelta | None = None,
+    finished: bool = False,
+    **kwargs: Any,
+) -> None:
+    """Assert that no job of ``task`` with these arguments waits or runs (or, with ``finished``, ever did)."""
+    __tracebackhide__ = True
+    if isinstance(task, str) and task not in app.tasks:  # misspelt, it would never be found
+        near = difflib.get_close_matches(task, app.tasks, 1)
+        raise ConfigError(f"no task is named {task!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    wanted = _Wanted.of(app, task, args, kwargs, queue, key, run_at, finished)
+    found, others = await _look(app, wanted)
+    if found:
+        raise AssertionError(_complain(wanted, found, others, 0))
+
+
+def assert_enqueued_sync(app: Howdah, task: Task[..., Any] | str, *args: Any, **kwargs: Any) -> list[JobRow]:
+    """:func:`assert_enqueued` for synchronous tests."""
+    __tracebackhide__ = True
+    refuse_in_loop("await assert_enqueued(…) instead")
+    return complete(assert_enqueued(app, task, *args, **kwargs))
+
+
+def refute_enqueued_sync(app: Howdah, task: Task[..., Any] | str, *args: Any, **kwargs: Any) -> None:
+    """:func:`refute_enqueued` for synchronous tests."""
+    __tracebackhide__ = True
+    refuse_in_loop("await refute_enqueued(…) instead")
+    complete(refute_enqueued(app, task, *args, **kwargs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What a job must be like."""
+
+    kind: str
+    args: dict[str, Any]
+    defaults: dict[str, Any]
+    queue: str | None
+    key: str | None
+    run_at: datetime | timedelta | None
+    finished: bool
+
+    @classmethod
+    def of(
+        cls,
+        app: Howdah,
+        task: Task[..., Any] | str,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        queue: str | None,
+        key: str | None,
+        run_at: datetime | timedelta | None,
+        finished: bool,
+    ) -> _Wanted:
+        if isinstance(run_at, datetime) and run_at.tzinfo is None:
+            raise ArgumentError(f"run_at must name its time zone, got {run_at!r}; add tzinfo")
+        known = app.tasks.get(task) if isinstance(task, str) else task
+        kind = known.kind if known else str(task)
+        given, defaults = _bind(known, args, kwargs) if known else (_plain(kind, _unknown(kind, args, kwargs)), {})
+        return cls(kind=kind, args=given, defaults=defaults, queue=queue, key=key, run_at=run_at, finished=finished)
+
+    def matches(self, job: JobRow) -> bool:
+        if not self.finished and job.state not in LIVE:
+            return False
+        if self.queue not in (None, job.queue) or self.key not in (None, job.key):
+            return False
+        if self.run_at is not None:
+            due = job.enqueued_at + self.run_at if isinstance(self.run_at, timedelta) else self.run_at
+            if abs(job.run_at - due) > WITHIN:
+                return False
+        sent = {**self.defaults, **job.args} if isinstance(job.args, dict) else {}
+        return all(name in sent and sent[name] == value for name, value in self.args.items())
+
+    def __str__(self) -> str:
+        facts = [("queue", self.queue), ("key", self.key), ("run_at", self.run_at)]
+        said = ", ".join(f"{name} {value}" for name, value in facts if value is not None)
+        return call(self.kind, self.args) + (f" with {said}" if said else "")
+
+
+def _bind(task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments by name and the defaults of those not sent, as they look once they have travelled."""
+    injected = set(task.handler.arguments.injected.values())
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(task.handler.function).parameters.items()
+        if name not in injected
+    }
+    positional = [name for name, each in parameters.items() if each.kind is not each.KEYWORD_ONLY]
+    unknown = [name for name in kwargs if name not in parameters]
+    if len(args) > len(positional) or unknown:
+        what = f"no parameter {unknown[0]!r}" if unknown else f"{len(positional)} positional parameters"
+        raise ArgumentError(f"task {task.kind!r} has {what}; it takes {', '.join(parameters) or 'none'}")
+    given = {**dict(zip(positional, args, strict=False)), **kwargs}
+    defaults = {name: each.default for name, each in parameters.items() if each.default is not each.empty}
+    return _plain(task.kind, given), _plain(task.kind, defaults)
+
+
+def _unknown(kind: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    if args:
+        raise ArgumentError(f"no task is named {kind!r} here, so its arguments must be given by name")
+    return kwargs
+
+
+def _plain(kind: str, values: dict[str, Any]) -> dict[str, Any]:
+    return msgspec.json.decode(encode(values, what=f"the call of task {kind!r}"), type=dict[str, Any])
+
+
+async def _look(app: Howdah, wanted: _Wanted) -> tuple[list[JobRow], list[JobRow]]:
+    """The jobs that match, and some that do not, those of the same kind first."""
+    find = sql.load("howdah.testing", schema=app.database.schema)["find"]
+    conn = await app.database.connect("look")
+    try:
+        same = [JobRow.of(row) for row in await conn.fetch(find, wanted.kind, MOST)]
+        every = [JobRow.of(row) for row in await conn.fetch(find, None, MOST_SHOWN)]
+    finally:
+        conn.terminate()
+    found = [job for job in same if wanted.matches(job)]
+    others = [job for job in same if not wanted.matches(job)]
+    return found, others + [job for job in every if job.kind != wanted.kind]
+
+
+def _complain(wanted: _Wanted, found: list[JobRow], others: list[JobRow], count: int | None) -> str:
+    number = "at least 1" if count is None else str(count)
+    said = [f"expected {number} of {wanted}, found {len(found)}"]
+    if found:
+        said += ["found:", *_lines(found)]
+    if others:
+        said += ["other jobs:" if found else "enqueued instead:", *_lines(others)]
+    elif not found:
+        said.append("no job is enqueued at all; was the transaction committed?")
+    if not wanted.finished and any(job.kind == wanted.kind and job.state not in LIVE for job in others):
+        said.append("jobs that are over do not count; pass finished=True if they should")
+    return "\n".join(said)
+
+
+def _lines(jobs: list[JobRow]) -> list[str]:
+    more = len(jobs) - MOST_SHOWN
+    return [f"  {line(job)}" for job in jobs[:MOST_SHOWN]] + ([f"  … and {more} more"] if more > 0 else [])

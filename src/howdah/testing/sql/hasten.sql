@@ -1,0 +1,13 @@
+-- hasten: jobs of these kinds that wait for their time (scheduled, to be retried, snoozed) are due now.
+-- in:  $1 queues text[] (null: every queue), $2 kinds text[]
+-- out: how many there are; none of a paused queue
+
+with hastened as (
+    update {schema}.later as l
+    set due_at = least(l.due_at, clock_timestamp())
+    where l.kind = any($2::text[])
+      and ($1::text[] is null or l.queue = any($1))
+      and not exists (select from {schema}.queue q where q.name = l.queue and q.paused)
+    returning 1
+)
+select count(*) from hastened

@@ -1,0 +1,142 @@
+"""The benchmark runs, checks itself and says what it must. Never how fast: that is for people to read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from howdah.bench.app import app, make, nothing
+from howdah.bench.figure import Figure
+from howdah.bench.ground import CheckFailed, Ground
+from howdah.bench.plan import Plan
+from howdah.bench.run import SCENARIOS, run
+from howdah.cli import main
+from howdah.pg.database import Database
+
+TINY = ("--jobs", "100", "--rounds", "2")
+
+
+def bench(*words: str) -> Result:
+    return CliRunner().invoke(main, ["bench", *words])
+
+
+def schemas(database: Database) -> set[str]:
+    with psycopg.connect(database.dsn) as conn:
+        return {name for (name,) in conn.execute("select nspname from pg_namespace")}
+
+
+async def fail(_plan: Plan) -> list[Figure]:
+    raise CheckFailed("two and two are five")
+
+
+@pytest.fixture
+def ground(database: Database) -> Ground:
+    return Ground(Database(database.dsn, schema="howdah_bench"))
+
+
+def test_every_scenario_gives_figures_as_json_and_leaves_nothing_behind(database: Database) -> None:
+    said = bench(*TINY, "--json", "--dsn", database.dsn)
+
+    assert said.exit_code == 0, said.output
+    report = json.loads(said.stdout)
+    assert {"howdah", "python", "uvloop", "postgresql", "cores", "settings"} <= report["place"].keys()
+    assert {"fsync", "synchronous_commit"} <= report["place"]["settings"].keys()
+    results = {result["scenario"]: result for result in report["scenarios"]}
+    assert list(results) == list(SCENARIOS)
+    for result in results.values():
+        assert result["error"] is None
+        assert {"jobs", "seconds", "about"} <= result.keys()
+        for figure in result["figures"]:
+            assert 0 < figure["low"] <= figure["median"] <= figure["high"]
+            assert figure["unit"] in ("jobs/s", "rows/s", "µs/job", "ms", "ratio")
+    assert len(figures(results["drain"])["drained"]["rounds"]) == 2
+    assert {"last / first round, snapshot held", "last / first round, no snapshot held"} <= figures(
+        results["held"]
+    ).keys()
+    assert {"one at a time", "100 callers at once", "in bulk, jobs made before", "in bulk, making included"} <= figures(
+        results["enqueue"]
+    ).keys()
+    assert {f"enqueue to start, p{rank}" for rank in (50, 95, 99)} <= figures(results["latency"]).keys()
+    assert "howdah_bench" not in schemas(database)
+
+
+def test_without_a_dsn_it_brings_its_own_postgresql_and_prints_a_table() -> None:
+    said = bench(*TINY, "--rounds", "1", "--scenario", "drain")
+
+    assert said.exit_code == 0, said.output
+    assert "fsync on, synchronous_commit on" in said.stdout
+    assert "PostgreSQL" in said.stdout
+    heading, first, *_ = said.stdout.partition("\n\n")[2].splitlines()
+    assert heading.split() == ["scenario", "jobs", "figure", "median", "low", "high", "unit"]
+    assert first.split()[:3] == ["drain", "100", "drained"]
+
+
+def test_a_schema_that_is_not_its_own_is_left_alone(database: Database) -> None:
+    said = bench(*TINY, "--dsn", database.dsn, "--schema", "howdah")
+
+    assert said.exit_code == 2
+    assert "was not made by a benchmark" in said.stderr
+    assert "howdah" in schemas(database)
+
+
+@pytest.mark.anyio
+async def test_what_a_killed_benchmark_left_is_used_again_but_not_by_two_at_once(ground: Ground) -> None:
+    await ground.__aenter__()
+    await ground.fresh()
+    with pytest.raises(Exception, match="another benchmark runs"):
+        await Ground(ground.database).__aenter__()
+    ground._hang_up()
+
+    async with Ground(ground.database) as again:
+        await again.fresh()
+        await again.check(done=0)
+
+
+@pytest.mark.anyio
+async def test_jobs_that_are_not_done_are_a_failure_that_names_the_counts(ground: Ground) -> None:
+    async with ground:
+        await ground.fresh()
+        await app.enqueue_many(make(nothing, number) for number in range(3))
+
+        await ground.check(done=0, waiting=3)
+        with pytest.raises(CheckFailed, match="done 0 instead of 3, waiting 3 instead of 0"):
+            await ground.check(done=3)
+
+
+@pytest.mark.anyio
+async def test_a_scenario_that_fails_is_shown_and_the_next_one_runs(ground: Ground) -> None:
+    async def succeed(plan: Plan) -> list[Figure]:
+        return [Figure("rounds", "ratio", [1.0, 3.0, 2.0])]
+
+    async with ground:
+        results = await run(
+            ground,
+            [replace(SCENARIOS["drain"], measure=fail), replace(SCENARIOS["held"], measure=succeed)],
+            jobs=100,
+            rounds=1,
+            processes=1,
+            begin=lambda _scenario: None,
+            tick=lambda: None,
+        )
+
+    assert results[0].error == "CheckFailed: two and two are five"
+    assert results[1].error is None
+    assert (results[1].figures[0].low, results[1].figures[0].median, results[1].figures[0].high) == (1.0, 2.0, 3.0)
+
+
+def test_a_failed_scenario_is_exit_code_1(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCENARIOS, "drain", replace(SCENARIOS["drain"], measure=fail))
+
+    said = bench(*TINY, "--scenario", "drain", "--dsn", database.dsn)
+
+    assert said.exit_code == 1
+    assert "drain failed: CheckFailed: two and two are five" in said.stdout
+
+
+def figures(result: dict[str, Any]) -> dict[str, Any]:
+    return {figure["name"]: figure for figure in result["figures"]}

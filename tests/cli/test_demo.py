@@ -1,0 +1,120 @@
+"""`howdah demo` and `howdah dev` as real processes, with a PostgreSQL of their own."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from howdah.pg.database import Database
+from kit.command import Command, alive, children, eventually
+
+FIGURE = re.compile(r"^  (\w+) +([\d,]+)  ", re.MULTILINE)
+
+
+def figures(output: str) -> dict[str, int]:
+    return {name: int(number.replace(",", "")) for name, number in FIGURE.findall(output)}
+
+
+def test_the_demo_ends_with_balanced_books() -> None:
+    with Command("demo", "--seconds", "5") as demo:
+        assert demo.ends(60) == 0, demo.output
+
+        found = figures(demo.output)
+        assert found["lost"] == found["doubled"] == 0
+        assert found["enqueued"] == found["done"] + found["failed"] + found["ahead"]
+        assert found["done"] > 500
+        assert found["retried"] > 0
+        assert found["snoozed"] > 0
+        assert f"{found['failed']} on purpose" in demo.output
+        assert re.search(r"^ +4s  enqueued", demo.output, re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_demo_with_its_summary_and_nothing_is_left(number: signal.Signals) -> None:
+    with Command("demo") as demo:
+        demo.says("  2s  enqueued", 30)
+        family = family_of(demo)
+        assert len(family) >= 2
+        demo.send(number)
+
+        assert demo.ends(20) == 0, demo.output
+        assert figures(demo.output)["lost"] == 0
+        assert not any(map(alive, family))
+
+
+def test_a_killed_demo_leaves_nothing() -> None:
+    with Command("demo") as demo:
+        demo.says("  1s  enqueued", 30)
+        family = family_of(demo)
+        demo.process.kill()
+
+        eventually(lambda: not any(map(alive, family)), 5)
+
+
+def test_the_demo_leaves_a_database_it_was_given_as_it_was(database: Database, direct: Database) -> None:
+    with Command("demo", "--seconds", "1", "--dsn", database.dsn) as demo:
+        assert demo.ends(30) == 0, demo.output
+
+    with psycopg.connect(direct.dsn) as conn:
+        schemas = conn.execute("select nspname from pg_namespace where nspname like '%demo%'").fetchall()
+        assert schemas == []
+        assert conn.execute("select count(*) from howdah.job").fetchone() == (0,)
+
+
+def test_dev_runs_an_app_with_a_database_of_its_own(tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+    program = (
+        "from howdah import Howdah\napp = Howdah()\n@app.task\nasync def greet(name: str) -> str:\n    return {!r}\n"
+    )
+    (tmp_path / "own.py").write_text(program.format("hello"))
+
+    with Command("dev", "-a", "own:app", folder=tmp_path) as dev:
+        dev.says("starts", 30)
+        note = tmp_path / ".howdah" / "dsn"
+        assert note.stat().st_mode & 0o777 == 0o600
+        dsn = note.read_text()
+        assert dsn not in dev.output
+        assert ran(dsn) == "hello"
+
+        (tmp_path / "own.py").write_text(program.format("good day"))
+        dev.says("changed; starting anew")
+        eventually(lambda: dev.output.count("starts: ") == 2, why=lambda: dev.output)
+        assert ran(dsn) == "good day"
+
+        dev.send(signal.SIGINT)
+        assert dev.ends() == 0
+        assert not note.exists()
+
+
+def test_dev_uses_the_database_it_is_given(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("from howdah import Howdah\napp = Howdah()\n@app.task\nasync def greet(): ...\n")
+
+    with Command("dev", "-a", "own:app", "--schema", "fresh", dsn=database.dsn, folder=tmp_path) as dev:
+        dev.says("starts", 30)
+        assert not (tmp_path / ".howdah").exists()
+        dev.send(signal.SIGTERM)
+        assert dev.ends() == 0
+
+
+def ran(dsn: str) -> Any:
+    """The result of one job, once it is done."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        [id] = conn.execute("select id from howdah.enqueue('greet', '{\"name\": \"you\"}')").fetchone() or [0]
+        look = "select result from howdah.jobs where id = %s and state = 'done'"
+        return eventually(lambda: conn.execute(look, (id,)).fetchone())[0]
+
+
+def family_of(command: Command) -> list[int]:
+    return [pid for child in command.children for pid in (child, *children(child))]
+
+
+def open_to_all(folder: Path) -> None:
+    """Let the user the server runs as through, when the tests run as root."""
+    while folder.stat().st_mode & 0o777 == 0o700:
+        folder.chmod(0o711)
+        folder = folder.parent

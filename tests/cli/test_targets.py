@@ -1,0 +1,145 @@
+"""Which database a command acts on, and what happens when it is not there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HOSTILE = 'we"ird; drop--'
+
+
+def test_migrate_plan_sql_check_and_run(howdah, database):
+    schema = ("--schema", HOSTILE)
+
+    before = howdah("migrate", "--check", *schema)
+    plan = howdah("migrate", "--plan", *schema)
+    script = howdah("migrate", "--sql", *schema)
+    ran = howdah("migrate", *schema)
+    after = [howdah("migrate", *how, *schema) for how in (("--check",), ("--plan",), ("--sql",), ())]
+
+    assert before.exit_code == 4
+    assert before.stderr == f"howdah: schema {HOSTILE!r} does not exist; run `howdah migrate`\n"
+    assert plan.stdout.startswith("0001 jobs\n")
+    assert script.stdout.startswith("begin;")
+    assert 'create schema if not exists "we""ird; drop--"' in script.stdout
+    assert "0001 jobs: done\n" in ran.stdout
+    assert [each.exit_code for each in after] == [0, 0, 0, 0]
+    assert [each.stdout.split("\n")[0] for each in after[1:3]] == ["nothing to do", "-- nothing to do"]
+    assert howdah("enqueue", "send", *schema).exit_code == 0
+    assert len(json.loads(howdah("jobs", "--json", *schema).stdout)) == 1
+    assert howdah("jobs").stdout == "no such jobs\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jobs",),
+        ("job", "1"),
+        ("queues",),
+        ("nodes",),
+        ("retry", "1"),
+        ("cancel", "1"),
+        ("pause", "q"),
+        ("resume", "q"),
+        ("prune",),
+        ("enqueue", "k"),
+        ("migrate", "--check"),
+        ("doctor",),
+    ],
+)
+def test_a_schema_that_is_not_there_exits_4(howdah, words):
+    said = howdah(*words, "--schema", "missing")
+
+    assert said.exit_code == 4
+    assert "run `howdah migrate`" in said.stderr + said.stdout
+
+
+@pytest.mark.parametrize("words", [("jobs",), ("migrate",), ("prune",), ("enqueue", "k"), ("doctor",)])
+def test_a_database_that_does_not_answer_exits_3_and_keeps_the_password(howdah, words):
+    said = howdah(*words, "--dsn", "postgresql://me:s3cr@t/x@127.0.0.1:1/none")
+
+    assert said.exit_code == 3
+    assert "cannot reach postgresql://me:***@127.0.0.1:1/none" in said.stderr + said.stdout
+    assert "s3cr" not in said.output
+    assert "t/x" not in said.output
+
+
+def test_a_database_that_does_not_exist_exits_3(howdah, server):
+    said = howdah("jobs", dsn=server.dsn_for("no_such_database"))
+
+    assert said.exit_code == 3
+    assert said.stderr.startswith("howdah: ")
+    assert said.stderr.count("\n") == 1
+
+
+def test_a_dsn_that_is_none_exits_2(howdah):
+    said = howdah("jobs", dsn="what is this")
+
+    assert said.exit_code == 2
+    assert "invalid DSN" in said.stderr
+
+
+def test_no_database_at_all_exits_2(howdah):
+    said = howdah("jobs", dsn="")
+
+    assert said.exit_code == 2
+    assert said.stderr.startswith("howdah: no database is named; give --dsn")
+
+
+def test_the_settings_file_names_the_database(howdah, nowhere, database):
+    (nowhere / "howdah.toml").write_text(f"dsn = '{database.dsn}'\n")
+    (nowhere / "bad.toml").write_text("dsm = 'x'\n")
+
+    assert howdah("jobs", dsn="").exit_code == 0
+    wrong = howdah("jobs", "--config", "bad.toml", dsn="")
+    assert (wrong.exit_code, wrong.stderr) == (2, "howdah: bad.toml: unknown key 'dsm'; did you mean 'dsn'?\n")
+
+
+def test_the_app_names_the_database(howdah, nowhere, database):
+    (nowhere / "shop_named.py").write_text(f"from howdah import Howdah\napp = Howdah({database.dsn!r})\n")
+
+    assert howdah("jobs", "-a", "shop_named", dsn="").exit_code == 0
+    assert howdah("jobs", "-a", "shop_named", dsn="postgresql://127.0.0.1:1/x").exit_code == 0, (
+        "code before environment"
+    )
+    assert howdah("jobs", "-a", "shop_named", "--dsn", "postgresql://127.0.0.1:1/x").exit_code == 3, "flags before code"
+    assert howdah("jobs", "-a", "shop_named", "--schema", "nope").exit_code == 4
+    assert howdah("jobs", "-a", "shop_missing").exit_code == 2
+
+
+def test_an_app_without_a_database_uses_the_settings(howdah, nowhere, database):
+    (nowhere / "shop_bare.py").write_text("from howdah import Howdah\napp = Howdah(schema='other')\n")
+    (nowhere / "howdah.toml").write_text(f"dsn = '{database.dsn}'\napp = 'shop_bare'\n")
+
+    assert howdah("migrate", dsn="").stdout.endswith("schema 'other' is at version 1\n")
+    assert howdah("migrate", "--check", dsn="", HOWDAH_SCHEMA="howdah").exit_code == 0
+
+
+def test_a_bug_of_ours_is_not_hidden(howdah, monkeypatch):
+    monkeypatch.setattr("howdah.jobs.admin.Admin.queues", lambda self: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        howdah("queues")
+
+
+def whole(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "howdah", *words], capture_output=True, text=True, env=env, timeout=60, check=False
+    )
+
+
+def test_a_process_of_its_own(database, nowhere):
+    made = whole("enqueue", "send", HOWDAH_DSN=database.dsn)
+    listed = whole("jobs", "--json", HOWDAH_DSN=database.dsn)
+    refused = whole("jobs", HOWDAH_DSN="postgresql://me:secret@127.0.0.1:1/x")
+    debug = whole("jobs", HOWDAH_DSN="postgresql://me:secret@127.0.0.1:1/x", HOWDAH_DEBUG="1")
+    version = whole("--version")
+
+    assert (made.returncode, made.stdout) == (0, "enqueued job 1\n")
+    assert json.loads(listed.stdout)[0]["state"] == "queued"
+    assert (refused.returncode, refused.stderr.count("\n")) == (3, 1)
+    assert "Traceback" in debug.stderr
+    assert version.stdout.startswith("howdah 0.")

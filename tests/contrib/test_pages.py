@@ -1,0 +1,186 @@
+"""The how-to pages on enqueueing: what they show is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from howdah.pg.database import Database
+
+PAGES = Path(__file__).parents[2] / "docs" / "howto"
+
+DJANGO = {
+    "shop/__init__.py": "",
+    "shop/migrations/__init__.py": "",
+    "shop/settings.py": """
+import os
+from psycopg.conninfo import conninfo_to_dict
+parts = conninfo_to_dict(os.environ["DATABASE_URL"])
+names = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
+DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql"} | {names[k]: v for k, v in parts.items()}}
+INSTALLED_APPS = ["shop"]
+TEST_RUNNER = "shop.runner.Runner"
+""",
+    "shop/models.py": """
+from django.db import models
+class Order(models.Model):
+    item = models.TextField()
+    class Meta:
+        db_table = "orders"
+""",
+}
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (PAGES / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def unfold(page: str, folder: Path) -> None:
+    """Write every Python block to the file its first line names."""
+    for block in blocks(page, "python"):
+        path = folder / block.splitlines()[0].removeprefix("# ")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block, encoding="utf-8")
+
+
+def run(folder: Path, database: Database, *command: str) -> str:
+    env = {**os.environ, "DATABASE_URL": database.dsn, "PYTHONPATH": str(folder)}
+    env.pop("HOWDAH_DSN", None)
+    ran = subprocess.run([sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout + ran.stderr
+
+
+@pytest.fixture
+def orders(look: Any) -> None:
+    look.execute("create table orders (id bigint generated always as identity primary key, item text not null)")
+
+
+def receipts(look: Any) -> list[tuple[int, str]]:
+    """Every order that has its job."""
+    rows = look.execute(
+        "select o.id, o.item from orders o join howdah.jobs j on (j.args ->> 'order_id')::bigint = o.id"
+        " where j.kind = 'send_receipt' and j.queue = 'mail' order by o.id, j.id"
+    )
+    return [tuple(row) for row in rows]
+
+
+@pytest.mark.usefixtures("orders")
+def test_enqueue_in_your_transaction(tmp_path: Path, direct: Database, look: Any) -> None:
+    unfold("enqueue-in-your-transaction.md", tmp_path)
+
+    run(
+        tmp_path,
+        direct,
+        "-c",
+        """
+import asyncio, os, asyncpg, psycopg, shop, desk, reminders
+dsn = os.environ["DATABASE_URL"]
+async def main():
+    await shop.place_order(await asyncpg.connect(dsn), "tea")
+    async with await psycopg.AsyncConnection.connect(dsn) as conn:
+        await desk.place_order_async(conn, "milk")
+asyncio.run(main())
+with psycopg.connect(dsn) as conn:
+    order = desk.place_order(conn, "cake")
+    assert reminders.remind(conn, order)
+    assert not reminders.remind(conn, order)
+""",
+    )
+
+    assert receipts(look) == [(1, "tea"), (2, "milk"), (3, "cake"), (3, "cake")]
+
+
+@pytest.mark.usefixtures("orders")
+def test_sqlalchemy(tmp_path: Path, direct: Database, look: Any) -> None:
+    unfold("sqlalchemy.md", tmp_path)
+
+    run(
+        tmp_path,
+        direct,
+        "-c",
+        """
+import asyncio, os, asyncpg, psycopg, shop, desk, ledger
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+dsn = os.environ["DATABASE_URL"]
+engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn))
+with Session(engine) as session:
+    shop.place_order(session, "tea")
+async def main():
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn))
+    async with AsyncSession(engine) as session:
+        await desk.place_order(session, "milk")
+    await engine.dispose()
+asyncio.run(main())
+ledger.place_order(engine, "cake")
+""",
+    )
+
+    assert receipts(look) == [(1, "tea"), (2, "milk"), (3, "cake")]
+
+
+@pytest.mark.usefixtures("orders")
+def test_django(tmp_path: Path, direct: Database, look: Any) -> None:
+    for path, text in DJANGO.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    unfold("django.md", tmp_path)
+
+    work = """
+import asyncio, shop.worker
+from shop.orders import place_order
+from howdah import WorkerOptions
+place_order("tea")
+asyncio.run(shop.worker.app.work(WorkerOptions(drain=True)))
+"""
+    assert "receipt for tea" in run(tmp_path, direct, "-c", work)
+    assert receipts(look) == [(1, "tea")]
+
+    manage = ("-m", "django", "{}", "--settings", "shop.settings", "--pythonpath", ".")
+    run(tmp_path, direct, *(part.format("makemigrations") for part in manage), "shop")
+    said = run(tmp_path, direct, *(part.format("test") for part in manage), "--noinput")
+    assert "Ran 1 test" in said
+    name = conninfo_to_dict(direct.dsn)["dbname"]
+    assert look.execute("select from pg_database where datname = %s", [f"test_{name}"]).fetchall() == []
+
+
+def test_sql(direct: Database, look: Any) -> None:
+    role = f"howdah_test_producer_{os.getpid()}"
+    for block in blocks("sql.md", "sql"):
+        look.execute(block.replace("producer", role))
+
+    try:
+        queues = look.execute("select queue, count(*) as jobs from howdah.jobs group by queue order by queue")
+        assert queues.fetchall() == [("default", 1), ("mail", 4)]
+
+        look.execute(f"set role {role}")
+        for more in ("", ", key => 'k'", ", key => 'k'", ", delay => 5", ", queue => 'new'"):
+            look.execute(f"select howdah.enqueue('a'{more})")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            look.execute("delete from howdah.job")
+    finally:
+        look.execute("reset role")
+        look.execute(f"drop owned by {role}")
+        look.execute(f"drop role {role}")
+
+
+def test_sql_names_every_parameter_with_its_default(look: Any) -> None:
+    [(signature,)] = look.execute(
+        "select pg_get_function_arguments(oid) from pg_proc where pronamespace = 'howdah'::regnamespace"
+        " and proname = 'enqueue'"
+    )
+    names = [part.split()[0] for part in signature.split(", ") if not part.startswith("OUT")]
+    table = re.findall(r"^\| `(\w+)` \|", (PAGES / "sql.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert table == names

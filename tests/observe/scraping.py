@@ -1,0 +1,85 @@
+"""Observed nodes, and what a scrape of them shows."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from howdah import Howdah
+from howdah.conductor import Conductor
+from howdah.observe.node import Observed, observe_node
+from howdah.observe.vitals import Vitals
+from howdah.pg.database import Database
+from kit.node import node, quick
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def vitals(**changed: Any) -> Vitals:
+    """A node at rest."""
+    rest: dict[str, Any] = {
+        "node": lambda: 7,
+        "ready": lambda: True,
+        "running": list,
+        "loop_lag": lambda: 0.0,
+        "slots": 10,
+        "lease": 30.0,
+    }
+    return Vitals(**{**rest, **changed})
+
+
+def vitals_of(conductor: Conductor, **options: Any) -> Vitals:
+    """The vitals of a running node."""
+    return Vitals(
+        node=lambda: conductor.node,
+        ready=lambda: conductor.ready,
+        running=lambda: [attempt.job.kind for attempt in conductor.worker.running] if conductor.worker else [],
+        loop_lag=lambda: conductor.heart.loop_lag if conductor.heart else 0.0,
+        slots=quick(**options).slots,
+        lease=quick(**options).lease,
+    )
+
+
+@asynccontextmanager
+async def observed_node(app: Howdah, database: Database, **options: Any) -> AsyncIterator[tuple[Conductor, Observed]]:
+    """A node that works, with its health and metrics on a free port."""
+    async with node(app, **options) as conductor, observe_node(database, vitals_of(conductor, **options)) as observed:
+        yield conductor, observed
+
+
+def get(port: int | None, path: str, accept: str = "", method: str = "GET") -> tuple[int, str]:
+    """Status and body of one request."""
+    conn = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        conn.request(method, path, headers={"Accept": accept} if accept else {})
+        reply = conn.getresponse()
+        return reply.status, reply.read().decode()
+    finally:
+        conn.close()
+
+
+async def scrape(observed: Observed) -> Samples:
+    """Every sample of Howdah's that ``/metrics`` shows."""
+    status, text = await asyncio.to_thread(get, observed.port, "/metrics")
+    assert status == 200
+    return samples(text)
+
+
+def samples(text: str) -> Samples:
+    """Every sample of Howdah's in an exposition."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("howdah_")
+    }
+
+
+def value(found: Samples, name: str, **labels: str) -> float | None:
+    """One sample, or ``None``."""
+    return found.get((f"howdah_{name}", tuple(sorted(labels.items()))))

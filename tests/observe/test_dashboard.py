@@ -1,0 +1,54 @@
+"""The Grafana dashboard asks only for what is exported."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import generate_latest
+
+from howdah.job import Job
+from howdah.observe.depth import Depth, Queue
+from howdah.observe.prometheus import Metrics
+from howdah.outcome import Ack, Outcome
+from howdah.pg.database import Database
+from observe.scraping import samples, vitals
+
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "howdah.json"
+NAME = re.compile(r"\bhowdah_[a-z_]+")
+
+
+def test_every_metric_of_the_dashboard_is_exported_and_every_exported_one_is_shown(monkeypatch: Any) -> None:
+    monkeypatch.setattr(Depth, "queues", [Queue("mail", 1, 2, 3, 4.0)])
+    metrics = Metrics(vitals(), Depth(Database("postgresql://")))
+    job = Job(1, "mail", "send", 1, 5, 1, b"{}", waited=0.1)
+    metrics.hear("job.claim", {"jobs": [job]})
+    metrics.hear("job.ack", {"acks": [Ack(job, Outcome.OK, 10)]})
+    metrics.hear("pg.connect", {"role": "ack", "again": True})
+    exported = {name for name, _ in samples(generate_latest(metrics).decode())}
+
+    asked = {name for query in _queries(json.loads(DASHBOARD.read_text())) for name in NAME.findall(query)}
+    assert asked <= exported
+    families = {re.sub("_(bucket|sum|count)$", "", name) for name in exported}
+    assert families == {re.sub("_(bucket|sum|count)$", "", name) for name in asked}
+
+
+def test_panels_have_a_place_and_an_id_of_their_own() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+
+
+def _queries(dashboard: dict[str, Any]) -> list[str]:
+    panels = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    variables = [each["definition"] for each in dashboard["templating"]["list"] if "definition" in each]
+    return panels + variables

@@ -1,0 +1,158 @@
+"""`howdah worker --processes N`: one parent, several nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from howdah.pg.database import Database
+from howdah.sources import Sources
+from kit.command import Command, Jobs, alive, eventually
+
+PAIR = ("worker", "-a", "kit.chores:app", "--processes", "2")
+
+
+@pytest.fixture
+def jobs(direct: Database) -> Iterator[Jobs]:
+    jobs = Jobs(direct.dsn)
+    yield jobs
+    jobs.close()
+
+
+def started(command: Command, nodes: int = 2) -> list[int]:
+    eventually(lambda: command.output.count("starts: ") >= nodes, why=lambda: command.output)
+    return command.children
+
+
+def test_two_processes_share_the_work(database: Database, jobs: Jobs) -> None:
+    with Command(*PAIR, "-c", "2", dsn=database.dsn) as pair:
+        started(pair)
+        for _ in range(4):
+            jobs.enqueue("nap", 1)
+        jobs.become(*["done"] * 4)
+
+        nodes = jobs.all("node")
+        assert sorted(nodes.count(node) for node in set(nodes)) == [2, 2]
+
+
+def test_a_signal_drains_all_children(database: Database, jobs: Jobs) -> None:
+    with Command(*PAIR, "-c", "1", dsn=database.dsn) as pair:
+        started(pair)
+        jobs.enqueue("nap", 2)
+        jobs.enqueue("nap", 2)
+        jobs.become("running", "running")
+        pair.send(signal.SIGINT)
+
+        assert pair.ends() == 0
+        assert jobs.all("state, attempt") == [("done", 1), ("done", 1)]
+        assert pair.output.count("draining: 1 job running") == 2
+
+
+def test_a_second_signal_reaches_all_children(database: Database, jobs: Jobs) -> None:
+    with Command(*PAIR, "-c", "1", dsn=database.dsn) as pair:
+        started(pair)
+        jobs.enqueue("nap", 60)
+        jobs.enqueue("block", 60)
+        jobs.become("running", "running")
+        pair.send(signal.SIGTERM)
+        eventually(lambda: pair.output.count("draining: 1 job running") == 2, why=lambda: pair.output)
+        pair.send(signal.SIGTERM)
+
+        assert pair.ends(5) == 0
+        assert jobs.all("state, attempt") == [("queued", 0), ("queued", 0)]
+
+
+def test_a_dump_comes_from_every_child(database: Database, jobs: Jobs) -> None:
+    with Command(*PAIR, "-c", "1", dsn=database.dsn) as pair:
+        started(pair)
+        jobs.enqueue("nap", 60)
+        jobs.enqueue("nap", 60)
+        jobs.become("running", "running")
+        time.sleep(2)  # a child too young to answer is not asked
+        pair.send(signal.SIGUSR1)
+
+        eventually(lambda: pair.output.count("1 running:") == 2, why=lambda: pair.output)
+
+
+def test_draining_children_end_by_themselves(database: Database, jobs: Jobs) -> None:
+    for _ in range(50):
+        jobs.enqueue("nap", 0.05)
+
+    with Command(*PAIR, "--drain", "-c", "5", dsn=database.dsn) as pair:
+        assert pair.ends() == 0
+
+    assert set(jobs.all()) == {"done"}
+
+
+def test_a_child_that_is_killed_is_replaced(database: Database, jobs: Jobs) -> None:
+    with Command(*PAIR, dsn=database.dsn) as pair:
+        victim, other = started(pair)
+        os.kill(victim, signal.SIGKILL)
+        pair.says("was killed by SIGKILL; starting another")
+        first, second = started(pair, nodes=3)
+
+        assert other in (first, second)
+        assert victim not in (first, second)
+        pair.send(signal.SIGTERM)
+        assert pair.ends() == 0
+
+
+def test_children_end_with_a_parent_that_is_killed(database: Database, jobs: Jobs) -> None:
+    with Command(*PAIR, "-c", "1", dsn=database.dsn) as pair:
+        children = started(pair)
+        jobs.enqueue("nap", 60)
+        jobs.enqueue("block", 60)
+        jobs.become("running", "running")
+        pair.process.kill()
+
+        eventually(lambda: not any(map(alive, children)), 3, lambda: pair.output)
+        assert jobs.all("state, attempt") == [("queued", 0), ("queued", 0)]
+
+
+def test_a_child_that_cannot_hand_back_ends_all_the_same(database: Database, jobs: Jobs) -> None:
+    with Command(*PAIR, "-c", "1", dsn=database.dsn) as pair:
+        children = started(pair)
+        jobs.enqueue("hog", 60)
+        jobs.become("running")
+        pair.process.kill()
+
+        eventually(lambda: not any(map(alive, children)), 3.5, lambda: pair.output)
+
+
+def test_why_the_children_cannot_start_is_why_the_parent_ends(database: Database) -> None:
+    with Command(*PAIR, "--schema", "elsewhere", dsn=database.dsn) as pair:
+        assert pair.ends() == 4
+
+
+def test_children_that_never_live_end_the_whole(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("import os\nos._exit(9)\n")
+
+    with Command("worker", "-a", "own:app", "--processes", "2", dsn=database.dsn, folder=tmp_path) as pair:
+        assert pair.ends(30) == 1
+        assert "5 times in a row" in pair.output
+
+
+def test_sources_notice_what_changes_comes_and_goes(tmp_path: Path) -> None:
+    source = tmp_path / "shop" / "jobs.py"
+    source.parent.mkdir()
+    source.write_text("a = 1")
+    for skipped in (".git", "node_modules", "env"):
+        (tmp_path / skipped).mkdir()
+    (tmp_path / "env" / "pyvenv.cfg").touch()
+    sources = Sources(tmp_path)
+
+    assert sources.changed() is None
+    os.utime(source, ns=(1, 1))
+    assert sources.changed() == str(source)
+    (tmp_path / "new.py").touch()
+    assert sources.changed() == str(tmp_path / "new.py")
+    source.unlink()
+    assert sources.changed() == str(source)
+    for skipped in (".git", "node_modules", "env"):
+        (tmp_path / skipped / "other.py").touch()
+    assert sources.changed() is None

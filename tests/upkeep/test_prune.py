@@ -1,0 +1,137 @@
+"""Partitions grow ahead of the jobs and are dropped behind them."""
+
+from __future__ import annotations
+
+import pytest
+
+from howdah import Poison, Retention
+from howdah.upkeep.pruner import DAY, Pruned, Pruner
+from kit.node import drain, job, state
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def works(app):
+    @app.task
+    async def works(n: int) -> None:
+        if n % 10 == 9:
+            raise Poison("on purpose")
+
+    return works
+
+
+async def partitions(conn):
+    rows = await conn.fetch(
+        "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid"
+        " where i.inhparent = 'howdah.job'::regclass order by 1"
+    )
+    return [row["relname"] for row in rows]
+
+
+async def small_partitions(conn):
+    """Partitions of a hundred ids each instead of a million."""
+    for name in await partitions(conn):
+        if name != "job_default":
+            await conn.execute(f"drop table howdah.{name}, howdah.{name.replace('job', 'done')}")
+    for lo in range(0, 500, 100):
+        for part in ("job", "done"):
+            await conn.execute(
+                f"create table howdah.{part}_{lo}_{lo + 100} partition of howdah.{part}"
+                f" for values from ({lo}) to ({lo + 100})"
+            )
+
+
+async def age(conn, days):
+    await conn.execute(f"update howdah.done set finished_at = finished_at - interval '{days} days'")
+    await conn.execute(f"update howdah.job set enqueued_at = enqueued_at - interval '{days} days'")
+
+
+async def test_nothing_young_is_pruned(app, works, database, conn):
+    await app.enqueue_many(works.job(n) for n in range(300))
+    await drain(app)
+    assert await Pruner(database, Retention()).prune() == Pruned(0, 0)
+    assert await conn.fetchval("select count(*) from howdah.job") == 300
+
+
+async def test_old_partitions_are_dropped_and_what_must_stay_stays(app, works, direct, conn):
+    await small_partitions(conn)
+    await app.enqueue_many(works.job(n) for n in range(250))
+    scheduled = await works.using(delay=100 * DAY).enqueue(0)
+    await conn.execute(
+        "update howdah.later set id = 50 where id = $1", scheduled.id
+    )  # an old one that is still to come
+    await conn.execute("delete from howdah.job where id = 50")
+    await conn.execute("update howdah.job set id = 50 where id = $1", scheduled.id)
+    await conn.execute("update howdah.ready set hi = 50 where lo = 1 and hi > 50 returning hi")
+    await conn.execute(
+        "insert into howdah.ready (lo, hi, priority, attempt, queue, kind) values (51, 251, 0, 0, 'default', 'works')"
+    )
+    await drain(app)
+    await age(conn, 20)
+
+    pruned = await Pruner(direct, Retention()).prune()
+
+    assert pruned.partitions == 2
+    assert "job_0_100" not in await partitions(conn)
+    assert "job_100_200" not in await partitions(conn)
+    failed = await conn.fetchval("select count(*) from howdah.done where state = 'f'")
+    assert failed >= 24
+    assert await conn.fetchval("select count(*) from howdah.done where state = 'd'") == 0
+    assert await state(conn, 50) == "queued"
+    assert await conn.fetchval("select count(*) from howdah.attempt") == failed
+    await age(conn, 20)
+    await Pruner(direct, Retention()).prune()
+    assert await conn.fetchval("select count(*) from howdah.done") == 0
+    assert await conn.fetchval("select array_agg(id) from howdah.job") == [50]
+    assert await conn.fetchval("select count(*) from howdah.attempt") == 0
+
+
+async def test_pruning_while_jobs_run_loses_none(app, works, direct, conn):
+    import asyncio
+
+    await small_partitions(conn)
+    await app.enqueue_many(works.job(n) for n in range(250))
+    await drain(app)
+    await age(conn, 40)
+
+    async def keep_working():
+        for _ in range(20):
+            await app.enqueue_many(works.job(n) for n in range(50))
+            await drain(app)
+
+    pruner = Pruner(direct, Retention())
+    worked = asyncio.create_task(keep_working())
+    while not worked.done():
+        await pruner.prune()
+        await asyncio.sleep(0.05)
+    await worked
+    assert await conn.fetchval("select count(*) from howdah.done") == 1000
+
+
+async def test_ids_beyond_the_partitions_land_in_the_default_one_and_growing_goes_on(app, works, conn):
+    await conn.execute("select setval('howdah.job_id', 50000000)")
+    made = await works.enqueue(1)
+    assert (
+        await conn.fetchval("select tableoid::regclass::text from howdah.job where id = $1", made.id)
+        == "howdah.job_default"
+    )
+
+    assert await conn.fetchval("select howdah.grow()") > 0
+    assert await conn.fetchval("select howdah.grow()") == 0
+    await conn.execute("select setval('howdah.job_id', 51500000)")
+    later = await works.enqueue(2)
+    home = await conn.fetchval("select tableoid::regclass::text from howdah.job where id = $1", later.id)
+    assert home != "howdah.job_default"
+    await drain(app)
+    assert (await job(conn, made.id))["state"] == (await job(conn, later.id))["state"] == "done"
+
+
+async def test_finished_jobs_behind_an_unfinished_partition_are_deleted(app, works, database, conn):
+    await app.enqueue_many(works.job(n) for n in range(20))
+    await drain(app)
+    await age(conn, 20)
+    pruned = await Pruner(database, Retention(done=14 * DAY, failed=30 * DAY)).prune()
+
+    assert pruned == Pruned(0, 18)
+    assert await conn.fetchval("select count(*) from howdah.job") == 2
