@@ -25,6 +25,7 @@ from howdah.pg.database import Database, dsn_from_environment
 from howdah.retry import Retries
 from howdah.store import Transaction
 from howdah.task import P, R, Settings, Task
+from howdah.upkeep import builtin
 from howdah.upkeep.pruner import Retention
 from howdah.work.options import WorkerOptions
 
@@ -48,6 +49,9 @@ class Howdah:
         self._largest = largest_payload
         self.retention = retention or Retention()
         self.tasks: dict[str, Task[..., Any]] = {}
+        self._own: dict[str, Task[..., Any]] = {}
+        self.prune = self._bring(builtin.prune(lambda: self.database, self.retention))
+        """A task that comes with every app: prune by its retention, or by the seconds given."""
         self._here = _Place(self)
         self._portal: _Portal | None = None
         self._lock = threading.Lock()
@@ -106,7 +110,7 @@ class Howdah:
     ) -> Task[..., Any]:
         kind = name or function.__name__
         handler = Handler(kind, function, executor=executor, transactional=transactional, retries=retry)
-        if kind in self.tasks:
+        if kind in self.tasks or kind in self._own:
             raise ConfigError(f"two tasks are named {kind!r}; give one of them name=…")
         task: Task[..., Any] = Task(self, handler, Settings(**settings), largest=self._largest)
         try:
@@ -114,6 +118,11 @@ class Howdah:
         except (ArgumentError, TypeError) as error:
             raise ConfigError(f"task {kind!r} cannot be so: {error}") from None
         self.tasks[kind] = task
+        return task
+
+    def _bring(self, handler: Handler) -> Task[..., Any]:
+        task: Task[..., Any] = Task(self, handler, Settings(), largest=self._largest)
+        self._own[handler.kind] = task
         return task
 
     # ---------------------------------------------------------------- enqueue
@@ -162,8 +171,8 @@ class Howdah:
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        """The handlers of every task, by kind."""
-        return {kind: task.handler for kind, task in self.tasks.items()}
+        """The handlers of every task, by kind, and of those that come with Howdah."""
+        return {kind: task.handler for kind, task in (self.tasks | self._own).items()}
 
     @property
     def admin(self) -> Admin:
@@ -176,6 +185,8 @@ class Howdah:
 
     def conductor(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> Conductor:
         """A node that is ready to run."""
+        if not self.tasks:
+            raise ConfigError("no task is registered, so there is nothing to work on; decorate one with @app.task")
         return Conductor(
             self.database, self.handlers, options or WorkerOptions(), retention=self.retention, upkeep=upkeep
         )

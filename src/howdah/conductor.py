@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import asyncpg
 
 from howdah import telemetry
-from howdah.errors import ConfigError
 from howdah.handler import Handler
 from howdah.jobs.store import JobStore
 from howdah.node.heart import Heart, Pulse
@@ -41,8 +40,6 @@ class Conductor:
         retention: Retention | None = None,
         upkeep: bool = True,
     ) -> None:
-        if not handlers:
-            raise ConfigError("no task is registered, so there is nothing to work on; decorate one with @app.task")
         self._database = database
         self._handlers = handlers
         self._options = options

@@ -135,3 +135,16 @@ async def test_finished_jobs_behind_an_unfinished_partition_are_deleted(app, wor
 
     assert pruned == Pruned(0, 18)
     assert await conn.fetchval("select count(*) from howdah.job") == 2
+
+
+async def test_pruning_is_also_a_task(app, works, conn):
+    await app.enqueue_many(works.job(n) for n in range(20))
+    await drain(app)
+    await age(conn, 20)
+    made = await app.prune.enqueue()
+    stricter = await app.prune.using(priority=-1).enqueue(done=0.0, failed=DAY)
+    await drain(app, slots=1)
+
+    assert (await job(conn, made.id))["result"] == b'{"partitions":0,"jobs":18}'
+    assert b'"jobs":' in (await job(conn, stricter.id))["result"]
+    assert await conn.fetchval("select count(*) from howdah.job where kind = 'works'") == 0

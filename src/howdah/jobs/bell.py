@@ -17,6 +17,9 @@ from howdah.service import wait
 SIGN = 2.0
 """Seconds a sign lasts; renewed at half of it."""
 RAMP = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+"""Seconds between looks while a transaction is open that may have enqueued before the sign hung."""
+PATIENT = 40
+"""Looks after which such a transaction is taken for a long one."""
 DEAF_POLL = 1.0
 
 
@@ -57,8 +60,10 @@ class Bell:
 
     def expect(self, seconds: float | None) -> None:
         """A job falls due in so many seconds."""
-        if seconds is not None:
-            self._due = min(self._due, time.monotonic() + seconds)
+        if seconds is not None and (due := time.monotonic() + seconds) < self._due - 0.001:
+            self._due = due
+            if self._asleep:
+                self._rung.set()  # it waits for something later
 
     def due(self) -> bool:
         """Whether a job has fallen due since it was last looked for; forgets it."""
@@ -102,7 +107,9 @@ class Bell:
 
     async def _doze(self) -> list[int]:
         hung = time.monotonic()
-        row = await self._session.fetchrow(self._sql["doze"], self._queues, int(SIGN * 1000))
+        # a sign nobody can be called by would only make the writers notify
+        sign = 0 if self._deaf() else int(SIGN * 1000)
+        row = await self._session.fetchrow(self._sql["doze"], self._queues, sign)
         self._hung = hung
         self.known = row["known"]
         self._due = float("inf") if row["due_in"] is None else time.monotonic() + row["due_in"]
@@ -112,7 +119,7 @@ class Bell:
         now = time.monotonic()
         pauses = [self._due - now, self._backstop - now, self._hung + SIGN / 2 - now]
         if self._in_flight:
-            pauses.append(RAMP[min(self._step, len(RAMP) - 1)])
+            pauses.append(RAMP[self._step] if self._step < len(RAMP) else 0.25 if self._step < PATIENT else 1.0)
         return max(0.0, min(pauses))
 
     def _poll_interval(self) -> float:

@@ -120,6 +120,8 @@ class _Reach:
 
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         await self._holder.__aexit__(kind, error, trace)
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):  # a demoted server: no connection to it is of use
+            await (await self._open()).expire_connections()
         if isinstance(error, BROKEN):
             raise DatabaseUnreachable(
                 f"lost {hide_password(self._database.dsn)} while enqueueing, it may or may not have happened: {error}"

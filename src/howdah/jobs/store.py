@@ -27,6 +27,7 @@ CODES = {
     Outcome.SNOOZED: b"s",
     Outcome.RELEASED: b"b",
 }
+FATES = {code.decode(): outcome for outcome, code in CODES.items() if outcome is not Outcome.POISON}
 IDLE = 1.0
 """Leases after which the server ends a transaction nobody drives any more, as when its process is frozen."""
 SWEEP = 1.0
@@ -172,6 +173,13 @@ class JobStore:
         self._bell.ring()
 
     async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
+        try:
+            await self._transact(job, body)
+        except asyncpg.ReadOnlySQLTransactionError:  # a demoted server: none of these connections is of use
+            await self._pool.expire_connections()
+            raise
+
+    async def _transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
         started = time.perf_counter_ns()
         async with self._pool.acquire() as conn, conn.transaction():
             # a process frozen in here must not hold its locks for longer than its lease
@@ -243,8 +251,10 @@ class JobStore:
         accepted = [ack for ack in acks if (ack.job.token, ack.job.id) in fates]
         for ack in accepted:
             fate = fates[ack.job.token, ack.job.id]
-            if fate != CODES[ack.outcome].decode():  # a cancel request, or the last attempt
-                ack.outcome = Outcome.CANCELLED if fate == "c" else Outcome.FAILED
+            if (
+                fate != CODES[ack.outcome].decode()
+            ):  # a cancel request, the last attempt, or a commit we had not heard of
+                ack.outcome = FATES[fate]
             if fate in "rs":
                 self._bell.expect(ack.delay)
         return accepted

@@ -213,8 +213,8 @@ class Doctor:
         return [
             warn(
                 "paused",
-                f"queue {row['name']!r} since {span(row['age'] or 0)}"
-                f"{' by ' + row['paused_by'] if row['paused_by'] else ''}, {row['jobs']:,} jobs wait",
+                f"queue {row['name']!r} was paused {span(row['age'] or 0)} ago"
+                f"{' by ' + row['paused_by'] if row['paused_by'] else ''}; jobs waiting: {row['jobs']:,}",
                 f"howdah resume {row['name']}",
             )
             for row in await self._fetch("paused")

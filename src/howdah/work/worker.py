@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from howdah import telemetry
@@ -16,6 +16,7 @@ from howdah.service import Outage, wait, wait_any
 from howdah.store import Store
 from howdah.work.ack import Acker, Lease
 from howdah.work.execute import Attempt, Means, Why, ended_by, execute, start
+from howdah.work.inbox import Inbox
 from howdah.work.options import WorkerOptions
 from howdah.work.pace import STALE, Pace
 
@@ -32,12 +33,10 @@ class Worker:
         self._store = store
         self._handlers = handlers
         self._options = options
-        self._limits = {queue: limit for queue, limit in (options.queues or {}).items() if limit}
         self._means = Means(options.slots)
         self._pace = Pace()
         self._running: dict[tuple[int, int], Attempt] = {}
-        self._waiting: deque[tuple[Job, float]] = deque()
-        self._held: Counter[str] = Counter()
+        self._inbox = Inbox({queue: limit for queue, limit in (options.queues or {}).items() if limit})
         self._leases: dict[int, Lease] = {}
         self._acker = Acker(store, self._leases, self._refused)
         self._freed = asyncio.Event()
@@ -85,7 +84,7 @@ class Worker:
         for token in gone:
             del self._leases[token]
         lost = [attempt.job for attempt in self._running.values() if attempt.job.token in gone and not attempt.over]
-        lost += self._drop_waiting(gone)
+        lost += self._inbox.drop_leases(gone)
         for attempt in list(self._running.values()):
             if attempt.job.token in gone:
                 self._cancel(attempt, Why.LOST)
@@ -104,11 +103,7 @@ class Worker:
         for attempt in list(self._running.values()):
             if attempt.job.id in wanted and attempt.why is None:
                 self._cancel(attempt, Why.CANCELLED)
-        for job, since in list(self._waiting):
-            if job.id in wanted:
-                self._waiting.remove((job, since))
-                self._forget_queue(job)
-                self._acker.put(Ack(job, Outcome.RELEASED, 0))  # the store turns it into cancelled
+        self._hand_back(self._inbox.drop_ids(wanted))  # the store turns them into cancelled
 
     # ---------------------------------------------------------------- the work
 
@@ -127,59 +122,57 @@ class Worker:
     async def _claim_until_stopped(self) -> None:
         outage = Outage("claim")
         while not self._stop.is_set():
-            self._hand_back_stale()
+            if stale := self._inbox.drop_older(STALE):
+                self._pace.stop()
+                self._hand_back(stale)  # it could not start soon, and another node may be idle
             most = self._room()
             if most <= 0 or self._acker.full:
                 self._freed.clear()
                 await wait(self._freed, STALE)
                 continue
             try:
-                jobs = await self._claim(most)
-            except Exception as error:
-                await wait(self._stop, outage.fail(error))
-                continue
-            outage.heal()
-            if jobs:
-                await asyncio.sleep(0)
-                continue
-            if self._options.drain and not self._running and not self._waiting:
-                await self._acker.flushed()
-                if not await self._claim(most):
+                found = await self._claim(most)
+                outage.heal()
+                if not found and self._options.drain and await self._is_drained(most):
                     return
-                continue
-            try:
-                await self._rest()
+                if not found:
+                    await self._rest()
             except Exception as error:
                 await wait(self._stop, outage.fail(error))
 
+    async def _is_drained(self, most: int) -> bool:
+        """Whether nothing runs, every outcome is recorded, and a last look finds nothing."""
+        if self._running or self._inbox:
+            return False
+        await self._acker.flushed()
+        return not await self._claim(most)
+
     async def _rest(self) -> None:
-        """Sleep until work may have come; while jobs run ahead of their start, not for long."""
-        if self._options.drain or self._waiting:
+        """Sleep until work may have come; while jobs wait for their start, not for long."""
+        if self._options.drain or self._inbox:
             self._freed.clear()
             await wait(self._freed, 0.01 if self._options.drain else STALE)
         else:
             await self._store.rest()
 
-    async def _claim(self, most: int) -> list[Job]:
+    async def _claim(self, most: int) -> bool:
         began = time.monotonic()
-        room = {queue: max(0, limit - self._held[queue]) for queue, limit in self._limits.items()}
-        jobs = await self._store.claim(most, room)
-        if jobs:
-            now = time.monotonic()
-            telemetry.emit("job.claim", jobs=jobs, seconds=now - began)
-            for token, left in Counter(job.token for job in jobs).items():
-                self._leases[token] = Lease(left, began)
-            if self._limits:
-                self._held.update(job.queue for job in jobs)
-            self._waiting.extend((job, now) for job in jobs)
-            self._fill()
-        return jobs
+        jobs = await self._store.claim(most, self._inbox.room())
+        if not jobs:
+            return False
+        telemetry.emit("job.claim", jobs=jobs, seconds=time.monotonic() - began)
+        for token, left in Counter(job.token for job in jobs).items():
+            self._leases[token] = Lease(left, began)
+        self._inbox.put(jobs)
+        self._fill()
+        await asyncio.sleep(0)
+        return True
 
     def _room(self) -> int:
         """How many jobs to claim now; 0 until a claim is worth its round trip."""
         ahead = self._pace.ahead() if self._options.slots > 1 else 0
         self._enough = self._options.slots + ahead - max(1, ahead // 2)
-        held = len(self._running) + len(self._waiting)
+        held = len(self._running) + len(self._inbox)
         return self._options.slots + ahead - held if held <= self._enough else 0
 
     def _fill(self) -> None:
@@ -188,9 +181,8 @@ class Worker:
             return
         self._filling = True
         try:
-            while self._waiting and len(self._running) < self._options.slots:
-                job, _ = self._waiting.popleft()
-                self._start(job)
+            while self._inbox and len(self._running) < self._options.slots:
+                self._start(self._inbox.take())
         finally:
             self._filling = False
 
@@ -210,8 +202,8 @@ class Worker:
             attempt.timer.cancel()
         del self._running[key]
         self._report(attempt, ack)
-        waiting = self._waiting
-        if len(self._running) + len(waiting) <= self._enough:
+        waiting = len(self._inbox)
+        if len(self._running) + waiting <= self._enough:
             self._freed.set()
         if waiting:
             self._fill()
@@ -222,7 +214,7 @@ class Worker:
             return
         attempt.over = True
         self._pace.finished(ack.took)
-        self._forget_queue(attempt.job)
+        self._inbox.over(attempt.job)
         if ack.outcome is Outcome.LOST and attempt.why is not Why.LOST:
             self._refused([attempt.job], "the lease was lost before the transaction committed")
         self._acker.put(ack)
@@ -249,21 +241,8 @@ class Worker:
 
     # ---------------------------------------------------------------- handing back
 
-    def _hand_back_stale(self) -> None:
-        """What was claimed ahead but could not start soon goes back: another node may be idle."""
-        oldest = time.monotonic() - STALE
-        stale = 0
-        while self._waiting and self._waiting[0][1] < oldest:
-            job, _ = self._waiting.popleft()
-            self._forget_queue(job)
-            self._acker.put(Ack(job, Outcome.RELEASED, 0))
-            stale += 1
-        if stale:
-            self._pace.stop()
-            telemetry.emit("job.release", jobs=stale)
-
     async def _drain(self) -> None:
-        self._release_waiting()
+        self._hand_back(self._inbox.drop_all())
         self._enough = self._options.slots  # every job that ends is of interest now
         deadline = time.monotonic() + self._options.grace
         while self._running and not self._hurry.is_set() and time.monotonic() < deadline:
@@ -277,30 +256,17 @@ class Worker:
             await wait(self._freed, 0.1)
         await self._acker.flushed()
         if self._leases:  # whatever is left of them
-            released = await self._store.release(list(self._leases))
-            telemetry.emit("job.release", jobs=released)
+            try:
+                telemetry.emit("job.release", jobs=await self._store.release(list(self._leases)))
+            except Exception as error:
+                log.warning("could not hand back %d leases (%s); they run out by themselves", len(self._leases), error)
             self._leases.clear()
 
-    def _release_waiting(self) -> None:
-        waiting = len(self._waiting)
-        while self._waiting:
-            job, _ = self._waiting.popleft()
-            self._forget_queue(job)
+    def _hand_back(self, jobs: list[Job]) -> None:
+        for job in jobs:
             self._acker.put(Ack(job, Outcome.RELEASED, 0))
-        if waiting:
-            telemetry.emit("job.release", jobs=waiting)
-
-    def _drop_waiting(self, tokens: set[int]) -> list[Job]:
-        dropped = [job for job, _ in self._waiting if job.token in tokens]
-        if dropped:
-            self._waiting = deque(item for item in self._waiting if item[0].token not in tokens)
-            for job in dropped:
-                self._forget_queue(job)
-        return dropped
-
-    def _forget_queue(self, job: Job) -> None:
-        if self._limits:
-            self._held[job.queue] -= 1
+        if jobs:
+            telemetry.emit("job.release", jobs=len(jobs))
 
     def _refused(self, jobs: list[Job], reason: str) -> None:
         log.warning("%d %s lost: %s", len(jobs), "job was" if len(jobs) == 1 else "jobs were", reason)

@@ -269,7 +269,7 @@ begin
 end $howdah$;
 
 -- Falling asleep: hang the signs, then list the transactions in flight (in that order, each statement with its
--- own snapshot), and say when the next job is due. `queues` null means all.
+-- own snapshot), and say when the next job is due. `queues` null means all; `ms` 0 hangs nothing.
 create function {schema}.doze(queues text[], ms int, out in_flight bigint[], out due_in float8, out known text[])
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 declare
@@ -281,7 +281,7 @@ begin
         union all
         select format('%I.sign_%s', {'schema'}, i)::regclass from generate_series(0, 15) i where queues is null
     loop
-        if coalesce(pg_sequence_last_value(sign), 0) < until - ms / 2 then
+        if ms > 0 and coalesce(pg_sequence_last_value(sign), 0) < until - ms / 2 then
             perform setval(sign, until);
         end if;
     end loop;
