@@ -168,6 +168,7 @@ class Howdah:
         self._schema = schema or self._schema
         self.__dict__.pop("foreign", None)
         self._here = _Place(self)
+        self._portal = None
 
     @property
     def handlers(self) -> Mapping[str, Handler]:

@@ -131,7 +131,7 @@ class Conductor:
         assert self.worker is not None
         running = len(self.worker.running)
         state = "draining" if self.worker.draining else "busy" if running else "idle"
-        return Pulse(self.worker.tokens(), state, running, self._store is None or self._store.deaf)
+        return Pulse(self.worker.tokens(), state, running, self._store is not None and self._store.troubled)
 
     def _beat(self, beat: Beat, kept: Sequence[int], at: float) -> None:
         assert self.worker is not None

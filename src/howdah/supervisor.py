@@ -1,27 +1,23 @@
-"""Supervisor: one parent, several nodes, each a process of its own; and what a child does about its parent."""
+"""Supervisor: one parent, several nodes, each a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import random
 import signal
-import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
+from howdah.orphan import PARENT
 from howdah.service import on_signals, wait, wait_any
 from howdah.sources import Sources
 
 log = logging.getLogger("howdah")
 
-PARENT = "HOWDAH_SUPERVISOR"
-"""The environment variable that tells a child the process id of its supervisor."""
 YOUNG = 5.0
 """A child that dies before this age could not start, rather than had an accident."""
 MOST_YOUNG_DEATHS = 5
@@ -29,9 +25,6 @@ REFUSED = (2, 3, 4)
 """Exit codes of a child that says why it cannot start: usage, database, schema."""
 QUESTIONS = (signal.SIGUSR1, signal.SIGTTIN)
 LOOK_EVERY = 0.5
-LAST_SECONDS = 2.4
-"""How long an orphan has to hand back its jobs."""
-PR_SET_PDEATHSIG = 1
 
 
 class Supervisor:
@@ -178,24 +171,6 @@ class _Child:
     def send(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
-
-
-def follow_parent(gone: Callable[[], object]) -> None:
-    """In a child of a supervisor: call ``gone`` in a thread when it is gone, and end soon after, come what may."""
-    parent = int(os.environ.pop(PARENT, "0"))
-    if not parent:
-        return
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.2)
-        gone()
-        time.sleep(LAST_SECONDS)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="howdah-parent", daemon=True).start()
 
 
 def _after_stop(child: _Child, code: int) -> int:

@@ -234,19 +234,25 @@ async def test_a_handler_over_its_timeout_is_cancelled_and_retried(app, conn):
     assert row["error"] == "TimeoutError: the job ran longer than its timeout of 0.2 s"
 
 
-async def test_a_thread_that_cannot_be_stopped_keeps_its_slot_but_not_its_job(app, conn, monkeypatch):
-    monkeypatch.setattr("howdah.work.worker.PATIENCE", 0.2)
+async def test_a_thread_that_cannot_be_stopped_keeps_its_slot_but_not_its_job(app, conn):
     release = threading.Event()
 
     @app.task(timeout=0.2, max_attempts=1)
     def stubborn() -> None:
         release.wait(20)
 
+    @app.task(timeout=0.5)
+    def next_one() -> None: ...
+
     made = await stubborn.enqueue()
+    after = await next_one.enqueue()
     async with node(app, slots=1) as conductor:
         row = await ended(conn, made.id)
         assert (row["state"], row["error"].split(":")[0]) == ("failed", "TimeoutError")
+        await asyncio.sleep(0.7)
+        assert await state(conn, after.id) == "queued", "the only slot is taken"
         release.set()
+        assert (await ended(conn, after.id))["state"] == "done"
         await eventually(lambda: _nothing_runs(conductor))
 
 

@@ -182,13 +182,14 @@ def test_enqueue_with_an_app_checks_the_arguments(howdah, nowhere):
     named = howdah("enqueue", "send", '{"user_id": 7, "lang": "de"}', HOWDAH_APP="shop_cli:app")
     wrong = howdah("enqueue", "send", '{"user": 7}', "-a", "shop_cli")
     kind = howdah("enqueue", "sned", "-a", "shop_cli")
+    own = howdah("enqueue", "howdah:prune", '{"done": 60}', "-a", "shop_cli")
 
     row = json.loads(howdah("job", made.stdout.split()[-1], "--json").stdout)
     assert (row["args"], row["queue"], row["max_attempts"]) == ({"user_id": 7}, "mail", 3)
-    assert named.exit_code == 0
+    assert (named.exit_code, own.exit_code) == (0, 0)
     assert (wrong.exit_code, kind.exit_code) == (2, 2)
     assert wrong.stderr.startswith("howdah: task 'send' cannot be called so: ")
-    assert kind.stderr == "howdah: the app has no task 'sned'; it has send\n"
+    assert kind.stderr == "howdah: the app has no task 'sned'; it has howdah:prune, send\n"
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,8 @@ def test_queues_pause_and_resume(howdah, failed):
 def test_nodes(howdah, failed):
     assert howdah("nodes").stdout == "no nodes; start one with `howdah worker`\n"
     [node] = json.loads(howdah("nodes", "--all", "--json").stdout)
-    assert (node["state"], node["slots"], sorted(node["kinds"])) == ("offline", 50, ["fail", "work"])
+    assert (node["state"], node["slots"]) == ("offline", 50)
+    assert {"fail", "work"} <= set(node["kinds"])
     assert "offline" in howdah("nodes", "--all").stdout
 
 

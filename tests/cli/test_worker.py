@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from howdah.pg import embedded, migrate
 from howdah.pg.database import Database
 from kit.command import Command, Jobs, eventually
 
@@ -64,6 +66,24 @@ def test_what_does_not_finish_within_the_grace_is_handed_back(database: Database
 
         assert worker.ends() == 0
         assert jobs.all("state, attempt") == [("queued", 0)]
+
+
+def test_a_database_that_is_gone_does_not_keep_it_after_the_second_signal() -> None:
+    with embedded.start() as server:
+        asyncio.run(migrate.migrate(Database(server.dsn)))
+        jobs = Jobs(server.dsn)
+        jobs.enqueue("nap", 60)
+        worker = Command(*WORKER, dsn=server.dsn)
+        jobs.become("running")
+        jobs.close()
+
+    with worker:
+        worker.send(signal.SIGTERM)
+        worker.says("draining")
+        worker.send(signal.SIGTERM)
+
+        assert worker.ends(10) == 1
+        assert "the jobs run again when their leases expire" in worker.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTTIN])

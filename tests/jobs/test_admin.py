@@ -238,7 +238,7 @@ async def test_running_jobs_are_counted_by_queue(busy):
 
     assert (slow.running, slow.queued) == (3, 2)
     assert (alive.state in ("idle", "busy"), alive.slots, alive.queues) == (True, 3, None)
-    assert set(alive.kinds) == {"send", "stumble", "poison", "wait"}
+    assert set(alive.kinds) >= {"send", "stumble", "poison", "wait"}
     assert alive.leases >= 1
     assert await busy.admin.nodes() == []
     [gone] = await busy.admin.nodes(all=True)

@@ -6,7 +6,6 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from kit.node import state
 
 from howdah import ArgumentError, Backoff, Cancel, ConfigError, Howdah, HowdahError, Poison, Snooze, current_job
 from howdah.testing import (
@@ -19,6 +18,7 @@ from howdah.testing import (
     refute_enqueued_sync,
 )
 from howdah.testing.words import line
+from kit.node import state
 
 pytestmark = pytest.mark.anyio
 
@@ -188,7 +188,11 @@ def test_synchronous_tests_can_drain_and_assert(app):
 
 
 async def test_the_synchronous_calls_refuse_to_hold_up_a_loop(app, greet):
-    for sync in (drain_sync, lambda app: assert_enqueued_sync(app, greet), lambda app: refute_enqueued_sync(app, greet)):
+    for sync in (
+        drain_sync,
+        lambda app: assert_enqueued_sync(app, greet),
+        lambda app: refute_enqueued_sync(app, greet),
+    ):
         with pytest.raises(ConfigError, match="await"):
             sync(app)
 

@@ -62,7 +62,14 @@ class Place:
     postgresql: str
     server: str
     cores: int
+    load: float
+    """Of the last minute before the start."""
     settings: dict[str, str]
+
+    @property
+    def busy(self) -> bool:
+        """Whether something else wanted a good part of this machine."""
+        return self.load > self.cores / 4
 
     @property
     def durable(self) -> bool:
@@ -81,6 +88,7 @@ async def look_around(database: Database, conn: asyncpg.Connection) -> Place:
         postgresql=str(await conn.fetchval("select current_setting('server_version')")),
         server=host_of(database.dsn),
         cores=len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
+        load=os.getloadavg()[0],
         settings=settings,
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -31,7 +32,7 @@ class Reading(msgspec.Struct):
     """When the last outcome was surely committed."""
     done: int = 0
     other: int = 0
-    """Outcomes other than success."""
+    """Jobs that ended otherwise than well; what is handed back has not ended."""
     cpu: float = 0.0
     """Seconds of CPU of the whole process up to the last outcome."""
     delays: list[float] = []
@@ -54,9 +55,11 @@ class Meter:
                 reading.acked = time.monotonic()
                 reading.cpu = time.process_time() - self._cpu
                 acks: list[Ack] = facts["acks"]
-                done = sum(ack.outcome is Outcome.OK for ack in acks)
-                reading.done += done
-                reading.other += len(acks) - done
+                for outcome, count in Counter(ack.outcome for ack in acks).items():
+                    if outcome is Outcome.OK:
+                        reading.done += count
+                    elif outcome is not Outcome.RELEASED:
+                        reading.other += count
             case "node.start":
                 reading.started = True
 

@@ -98,6 +98,11 @@ def _print(place: Place, results: Sequence[Result], rounds: int, processes: int)
     click.echo(f"PostgreSQL {place.postgresql} ({place.server}), {settings}")
     if not place.durable:
         click.echo("fsync or synchronous_commit is off: these figures are not those of durable jobs")
+    if place.busy:
+        click.echo(
+            f"the machine was busy before the start (load {place.load:.1f} on {place.cores} cores):"
+            " it can do better than this"
+        )
     click.echo(f"medians of {rounds} rounds; every job checked in the tables\n")
     rows = [_Row(result, figure) for result in results for figure in result.figures]
     show(rows, COLUMNS, empty="no figures")

@@ -8,11 +8,11 @@ from typing import Any
 import click
 import msgspec
 
+from howdah.app import Howdah
 from howdah.arguments import encode
 from howdah.cli.common import DURATION, Target, as_json, run, targeted
 from howdah.cli.output import dump
 from howdah.errors import ArgumentError
-from howdah.jobs.client import Client
 from howdah.jobs.new import Enqueued, NewJob
 from howdah.pg import migrate
 from howdah.task import Task
@@ -70,11 +70,12 @@ async def send(
     """Enqueue it, checked by the task where an app is named."""
     if target.settings().app is not None:
         app = target.app()
-        database, job = app.database, checked(app.tasks, kind, arguments, meta, given)
+        job = checked({**app.tasks, app.prune.kind: app.prune}, kind, arguments, meta, given)
     else:
         if not isinstance(arguments, dict):
             raise ArgumentError('arguments by position need the app (-a): give an object, {"name": value}')
         database = target.database()
+        app = Howdah(database.dsn, schema=database.schema)
         job = NewJob(
             kind=kind,
             payload=encode(arguments, what="ARGS-JSON"),
@@ -82,16 +83,11 @@ async def send(
             **given,
         )
         job.check()
-    await migrate.check(database)
-    pool = await database.pool(1)
-
-    async def opened() -> Any:
-        return pool
-
+    await migrate.check(app.database)
     try:
-        return await Client(database, opened, lambda _conn: None).enqueue(job)
+        return await app.enqueue(job)
     finally:
-        pool.terminate()
+        await app.close()
 
 
 def checked(

@@ -19,8 +19,7 @@ COLUMNS = {
     "kind": lambda job: job.kind,
     "queue": lambda job: job.queue,
     "attempt": lambda job: f"{job.attempt}/{job.max_attempts}",
-    "run at": lambda job: job.run_at,
-    "finished at": lambda job: job.finished_at,
+    "at": lambda job: job.finished_at or job.started_at or job.run_at,
     "key": lambda job: job.key,
     "error": lambda job: job.error,
 }
@@ -45,7 +44,7 @@ def jobs(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List jobs, newest first.
+    """List jobs, newest first; `at` is when a job finished, started or is due.
 
     \b
     howdah jobs --state failed --queue mail

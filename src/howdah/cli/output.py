@@ -98,18 +98,20 @@ def _rich(headings: list[str], rows: list[list[str]], numeric: list[bool]) -> No
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading, right in zip(headings, numeric, strict=True):
-        table.add_column(heading, justify="right" if right else "left", overflow="ellipsis")
+        # only the last column may wrap: half a time or a number is no use
+        table.add_column(heading, justify="right" if right else "left", no_wrap=heading != headings[-1])
     for row in rows:
-        table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
+        cells = zip(headings, row, strict=True)
+        table.add_row(*(Text(text, style=STYLES.get(text, "") if name in STYLED else "") for name, text in cells))
     Console().print(table)
 
 
+STYLED = ("state", "verdict")
 STYLES = {
     "done": "green",
     "running": "cyan",
     "failed": "red",
     "cancelled": "yellow",
-    "paused": "yellow",
     "ok": "green",
     "warn": "yellow",
     "bad": "bold red",

@@ -18,10 +18,8 @@ COLUMNS = {
     "scheduled": lambda queue: queue.scheduled,
     "running": lambda queue: queue.running,
     "oldest": lambda queue: age(queue.oldest_age),
-    "done 1h": lambda queue: queue.done_hour,
-    "done 24h": lambda queue: queue.done_day,
-    "failed 1h": lambda queue: queue.failed_hour,
-    "failed 24h": lambda queue: queue.failed_day,
+    "done 1h/24h": lambda queue: f"{queue.done_hour}/{queue.done_day}",
+    "failed 1h/24h": lambda queue: f"{queue.failed_hour}/{queue.failed_day}",
     "paused": lambda queue: f"by {queue.paused_by}" if queue.paused_by else queue.paused or None,
 }
 

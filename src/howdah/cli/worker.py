@@ -19,21 +19,25 @@ import click
 from howdah.app import Howdah
 from howdah.cli.common import DURATION, Target, finish, targeted
 from howdah.cli.dump import dump_on_signals
-from howdah.cli.failure import UNREACHABLE, explain
+from howdah.cli.failure import INCOMPLETE, UNREACHABLE, explain
 from howdah.errors import ConfigError
 from howdah.observe import logs, tracing
 from howdah.observe.node import observe_node
 from howdah.observe.vitals import Vitals
+from howdah.orphan import PARENT, follow_parent
 from howdah.pg import migrate
 from howdah.pg.database import Database
 from howdah.service import Outage, on_signals, wait
 from howdah.sources import Sources
-from howdah.supervisor import PARENT, Supervisor, follow_parent
+from howdah.supervisor import Supervisor
 from howdah.work.execute import Attempt
 from howdah.work.options import WorkerOptions, parse_queues
 
 T = TypeVar("T")
 log = logging.getLogger("howdah")
+
+HAND_BACK_WITHIN = 5.0
+"""Seconds after the second signal; a database that does not answer must not keep the process."""
 
 
 @click.command()
@@ -185,11 +189,17 @@ class Node:
         log.info("handing back: %s", self._say_running())
         self._stop.set()
         self._conductor.stop(now=True)
+        asyncio.get_running_loop().call_later(HAND_BACK_WITHIN, self._abandon)
 
     def _orphaned(self) -> None:
         log.error("the supervisor is gone; handing back: %s", self._say_running())
         self._stop.set()
         self._conductor.stop(now=True)
+
+    def _abandon(self) -> None:
+        log.error("could not hand back within %g s; the jobs run again when their leases expire", HAND_BACK_WITHIN)
+        logging.shutdown()
+        os._exit(INCOMPLETE)
 
     def _say_running(self) -> str:
         running = len(self._running())

@@ -75,6 +75,11 @@ class JobStore:
         """Whether wake-ups cannot arrive, so that it polls."""
         return self._listener is None or self._listener.deaf
 
+    @property
+    def troubled(self) -> bool:
+        """Whether wake-ups were wanted and do not arrive."""
+        return self._listener is not None and self._listener.told
+
     async def listen(self, stop: asyncio.Event) -> None:
         """Hear wake-ups until ``stop``."""
         if self._listener:

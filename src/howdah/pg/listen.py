@@ -33,9 +33,10 @@ class Listener:
         self._answered = asyncio.Event()
         self._broken = asyncio.Event()
         self._teller = Session(database, "probe")
-        self._told = False
         self._opened = False
         self.deaf = True
+        self.told = False
+        """Whether it was reported deaf; at the start it is deaf for a moment without being so."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Listen until ``stop``; outlives every outage."""
@@ -92,16 +93,16 @@ class Listener:
     def _set_hearing(self) -> None:
         if self.deaf:
             self.deaf = False
-            if self._told:
+            if self.told:
                 log.info("wake-ups arrive again")
-                self._told = False
+                self.told = False
             telemetry.emit("listen.heard")
             self._heard(None)  # LISTEN first, then look: nothing can fall in between
 
     def _set_deaf(self, reason: str) -> None:
         self.deaf = True
-        if not self._told:
+        if not self.told:
             log.warning("wake-ups do not arrive (%s); polling instead", reason)
-            self._told = True
+            self.told = True
             telemetry.emit("listen.deaf", reason=reason)
         self._heard(None)

@@ -123,7 +123,15 @@ async def _in_thread(handler: Handler, job: Job, means: Means) -> Any:
         except BaseException as error:  # a future cannot carry every exception; a tuple can
             return None, error
 
-    value, error = await asyncio.get_running_loop().run_in_executor(means.threads, call)
+    future = means.threads.submit(call)
+    while True:
+        try:
+            value, error = await asyncio.shield(asyncio.wrap_future(future))
+            break
+        except asyncio.CancelledError:
+            if future.cancel() or future.cancelled():
+                raise
+            # a thread cannot be stopped: its outcome is reported without it, its slot stays taken until it ends
     if error is not None:
         raise error
     return value

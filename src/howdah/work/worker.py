@@ -23,7 +23,7 @@ from howdah.work.pace import STALE, Pace
 log = logging.getLogger("howdah")
 
 PATIENCE = 5.0
-"""Seconds a cancelled handler has to end before its outcome is reported without it."""
+"""Seconds a cancelled handler has to end before its outcome is reported without it; a thread cannot be ended."""
 
 
 class Worker:
@@ -94,7 +94,7 @@ class Worker:
     def lose_expired(self) -> None:
         """Give up every lease that could not be renewed in time; somebody else may hold its jobs by now."""
         oldest = time.monotonic() - self._options.lease
-        expired = [token for token, lease in self._leases.items() if lease.renewed < oldest and lease.left]
+        expired = [token for token, lease in self._leases.items() if lease.renewed < oldest]
         self.lose(expired, "the lease could not be renewed in time")
 
     def cancel(self, ids: Sequence[int]) -> None:
@@ -224,7 +224,8 @@ class Worker:
             attempt.why = why
         if attempt.task is not None:
             attempt.task.cancel()
-            self._loop.call_later(PATIENCE if why is not Why.SHUTDOWN else 1.0, self._give_up, attempt)
+            patience = 0.1 if attempt.handler.executor == "thread" else 1.0 if why is Why.SHUTDOWN else PATIENCE
+            self._loop.call_later(patience, self._give_up, attempt)
 
     def _give_up(self, attempt: Attempt) -> None:
         """A handler goes on although it was cancelled: report without it. Its slot stays taken until it ends."""

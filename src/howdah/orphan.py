@@ -1,0 +1,36 @@
+"""What a child of a supervisor does when its parent is gone: hand back its jobs, and end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+PARENT = "HOWDAH_SUPERVISOR"
+"""The environment variable that tells a child the process id of its supervisor."""
+LOOK_EVERY = 0.2
+LAST_SECONDS = 2.4
+"""How long an orphan has to hand back its jobs."""
+PR_SET_PDEATHSIG = 1
+
+
+def follow_parent(gone: Callable[[], object]) -> None:
+    """In a child of a supervisor: call ``gone`` in a thread when it is gone, and end soon after, come what may."""
+    parent = int(os.environ.pop(PARENT, "0"))
+    if not parent:
+        return
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK_EVERY)
+        gone()
+        time.sleep(LAST_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="howdah-parent", daemon=True).start()

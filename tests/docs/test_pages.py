@@ -1,0 +1,227 @@
+"""The pages: what they show is run, their links lead somewhere, and the reference leaves nothing out.
+
+A Python block whose first line names a file (``# shop.py``) is that file. The other blocks of a page are one
+program, as typed into ``python -m asyncio``. In the README and in docs/start the commands of ``console`` blocks are
+run too, in order; what the page shows below a command must be in its output, up to an ``…``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import howdah
+from howdah.pg.database import Database
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WALKS = [ROOT / "README.md", *sorted((ROOT / "docs" / "start").glob("*.md"))]
+DSN = "postgresql://localhost/shop"
+"""What pages call the reader's own database."""
+ELSEWHERE = ("pip ", "python3 -m venv ", "sudo ", "scripts/")
+"""Commands that set up a machine, which scripts/setup does for the tests."""
+SETUP = {"README.md": "create table orders (id bigint primary key, paid boolean not null default false)"}
+
+PROGRAM = """
+import ast, asyncio, inspect, sys
+source = sys.stdin.read()
+code = compile(source, "<page>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+scope = {"__name__": "__main__"}
+async def main():
+    made = eval(code, scope)
+    if inspect.isawaitable(made):
+        await made
+asyncio.run(main())
+"""
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """The fenced blocks of a page: language and text."""
+    text = page.read_text(encoding="utf-8")
+    yield from re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def name_of(block: str) -> str | None:
+    """The file a block is, by its first line."""
+    match = re.match(r"# ([\w/]+\.py)\n", block)
+    return match[1] if match else None
+
+
+def python(page: Path) -> list[str]:
+    return [text for language, text in blocks(page) if language == "python"]
+
+
+def program(page: Path) -> str:
+    """The blocks that are no file, as one program."""
+    return "\n".join(text for text in python(page) if name_of(text) is None)
+
+
+def unfold(page: Path, folder: Path) -> None:
+    """Write every block that is a file."""
+    for text in python(page):
+        if name := name_of(text):
+            (folder / name).write_text(text, encoding="utf-8")
+
+
+def label(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty folder that an embedded server started by root can reach."""
+    for each in (tmp_path, *tmp_path.parents):
+        if each.stat().st_uid == os.getuid() and each != Path("/") and len(each.parts) > 2:
+            each.chmod(each.stat().st_mode | 0o011)
+    return tmp_path
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The environment of somebody who has said nothing yet."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("HOWDAH_", "PG")) and k != "DATABASE_URL"}
+    return {**own, "PATH": f"{Path(sys.executable).parent}:{own['PATH']}"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if program(page)], ids=label)
+def test_the_program_of_a_page_runs(page: Path, database: Database, folder: Path, environment: dict[str, str]) -> None:
+    unfold(page, folder)
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=program(page),
+        cwd=folder,
+        env={**environment, "HOWDAH_DSN": database.dsn, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("page", WALKS, ids=label)
+def test_the_files_and_commands_of_a_page_work_as_printed(
+    page: Path, database: Database, folder: Path, environment: dict[str, str]
+) -> None:
+    unfold(page, folder)
+    for file in folder.glob("*.py"):
+        subprocess.run(
+            [sys.executable, "-c", f"import {file.stem}"],
+            cwd=folder,
+            env={**environment, "HOWDAH_DSN": database.dsn},
+            check=True,
+            timeout=60,
+        )
+
+    with Terminal(folder, environment, database.dsn) as terminal:
+        for language, text in blocks(page):
+            if language == "console":
+                for command, shown in commands(text):
+                    said = terminal.type(command)
+                    for line in shown:
+                        assert line.partition("…")[0].strip() in said, said
+
+
+class Terminal:
+    """A folder, what was exported in it, and the servers left running."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], dsn: str) -> None:
+        self._folder = folder
+        self._environment = environment
+        self._dsn = dsn
+        self._exports: list[str] = []
+        self._running: list[subprocess.Popen[str]] = []
+
+    def type(self, command: str) -> str:
+        """Run one line; returns what it wrote."""
+        command = command.replace(DSN, f"'{self._dsn}'")
+        if command.startswith(ELSEWHERE):
+            return ""
+        if command.startswith("export "):
+            self._exports.append(command)
+            return ""
+        if command.startswith("howdah dev"):
+            return self._leave_running(command)
+        ran = subprocess.run(
+            ["/bin/sh", "-c", "\n".join([*self._exports, command])],
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
+        assert ran.returncode == 0, f"{command}\n{ran.stdout}"
+        time.sleep(0.5 if self._running else 0)  # for the node to run what was enqueued
+        return ran.stdout
+
+    def _leave_running(self, command: str) -> str:
+        output = self._folder / "output"
+        with output.open("w") as file:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"],
+                cwd=self._folder,
+                env=self._environment,
+                stdout=file,
+                stderr=file,
+                text=True,
+            )
+        self._running.append(process)
+        until = time.monotonic() + 40
+        while "starts:" not in output.read_text() and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+        return output.read_text()
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running:
+            process.terminate()
+            process.wait(30)
+
+
+def commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Every command of a console block, with the lines shown below it."""
+    command, shown = "", []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            if command:
+                yield command, shown
+            command, shown = line[2:].partition("   #")[0], []
+        elif line.strip():
+            shown.append(line)
+    if command:
+        yield command, shown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:|#", link)]
+    broken = [link for link in links if not (page.parent / unquote(link.partition("#")[0])).exists()]
+
+    assert broken == []
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    missing = [label(page) for page in PAGES[1:] if f"({page.relative_to(ROOT / 'docs')})" not in index]
+
+    assert missing == ["docs/index.md"]
+
+
+def test_the_reference_explains_every_public_name() -> None:
+    reference = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"^#+ .*$", reference, re.MULTILINE))
+    missing = [name for name in howdah.__all__ if not any(f"`{name}" in heading for heading in headings)]
+
+    assert missing == []
