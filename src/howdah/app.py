@@ -50,7 +50,7 @@ class Howdah:
         self.retention = retention or Retention()
         self.tasks: dict[str, Task[..., Any]] = {}
         self._own: dict[str, Task[..., Any]] = {}
-        self.prune = self._bring(builtin.prune(lambda: self.database, self.retention))
+        self.prune = self._bring(builtin.prune(lambda: self.database, lambda: self.retention))
         """A task that comes with every app: prune by its retention, or by the seconds given."""
         self._here = _Place(self)
         self._portal: _Portal | None = None
@@ -244,8 +244,11 @@ class _Place:
     async def close(self) -> None:
         opening, self._opening = self._opening, None
         self._client = self._admin = None
-        if opening is not None and self._loop is asyncio.get_running_loop():
-            (await opening).terminate()
+        if opening is None or self._loop is not asyncio.get_running_loop():
+            return
+        await asyncio.wait([opening])
+        if not opening.cancelled() and opening.exception() is None:
+            opening.result().terminate()
 
     def _settle(self) -> None:
         loop = asyncio.get_running_loop()

@@ -24,6 +24,8 @@ from howdah.work.options import WorkerOptions, parse_queues
 
 T = TypeVar("T")
 FILE = "howdah.toml"
+DEV_NOTE = Path(".howdah/dsn")
+"""Where `howdah dev` notes its database for other commands in the same folder."""
 DURATIONS = ("poll", "heartbeat", "lease", "grace")
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -63,13 +65,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return msgspec.structs.replace(self, **given)
 
     def database(self) -> Database:
-        """Where the data lives, by what was said here and in the environment."""
-        if self.dsn is None:
+        """Where the data lives: what was said here and in the environment, else what `howdah dev` runs here."""
+        dsn = self.dsn or _dsn_of_dev()
+        if dsn is None:
             raise ConfigError(
                 "no database is named; give --dsn, set HOWDAH_DSN, DATABASE_URL or PGHOST,"
                 f' or write dsn = "…" into {FILE}'
             )
-        return Database(self.dsn, schema=self.schema or "howdah")
+        return Database(dsn, schema=self.schema or "howdah")
 
     def worker_options(self, **more: Any) -> WorkerOptions:
         """How a worker behaves, with the defaults for what was not said."""
@@ -92,6 +95,15 @@ def load(path: str | None = None) -> Settings:
     said = _from_file(file) if file else {}
     said |= _from_environment(os.environ)
     return Settings(**said).over(dsn=dsn_from_environment())
+
+
+def _dsn_of_dev() -> str | None:
+    """The database `howdah dev` runs in this folder, if it does and the note is ours alone."""
+    try:
+        facts = DEV_NOTE.stat()
+        return DEV_NOTE.read_text() if facts.st_uid == os.geteuid() and not facts.st_mode & 0o077 else None
+    except OSError:
+        return None
 
 
 def load_app(spec: str) -> Howdah:

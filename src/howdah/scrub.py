@@ -10,7 +10,7 @@ LONGEST_MESSAGE = 2_000
 LONGEST_TRACEBACK = 8_000
 
 _SECRETS = [
-    (re.compile(r"(://[^\s:/@]*):[^\s@/]+@"), r"\1:***@"),
+    (re.compile(r"(://[^\s:/@]*):[^\s?]+@"), r"\1:***@"),
     (
         re.compile(
             r"""(?ix)( (?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
+import psycopg
 import pytest
 
 import howdah
@@ -28,7 +29,6 @@ DSN = "postgresql://localhost/shop"
 """What pages call the reader's own database."""
 ELSEWHERE = ("pip ", "python3 -m venv ", "sudo ", "scripts/")
 """Commands that set up a machine, which scripts/setup does for the tests."""
-SETUP = {"README.md": "create table orders (id bigint primary key, paid boolean not null default false)"}
 
 PROGRAM = """
 import ast, asyncio, inspect, sys
@@ -201,6 +201,23 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
             shown.append(line)
     if command:
         yield command, shown
+
+
+def test_the_transactional_task_of_the_readme_is_one_commit(
+    database: Database, folder: Path, environment: dict[str, str]
+) -> None:
+    unfold(ROOT / "README.md", folder)
+    with psycopg.connect(database.dsn, autocommit=True) as conn:
+        conn.execute("create table orders (id bigint primary key, paid boolean not null default false)")
+        conn.execute("insert into orders values (17)")
+        conn.execute("select howdah.enqueue('charge', '{\"order_id\": 17}')")
+
+        with Terminal(folder, {**environment, "HOWDAH_DSN": database.dsn}, database.dsn) as terminal:
+            terminal.type("howdah worker -a orders:app --drain")
+
+        assert conn.execute("select paid from orders").fetchall() == [(True,)]
+        jobs = conn.execute("select kind, state from howdah.jobs order by id").fetchall()
+        assert jobs == [("charge", "done"), ("send_welcome", "queued")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=label)

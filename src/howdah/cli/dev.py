@@ -15,7 +15,7 @@ import click
 from howdah.app import Howdah
 from howdah.cli.common import DURATION, Target, finish, names_a_database, targeted
 from howdah.cli.worker import reach, supervise
-from howdah.config import load_app
+from howdah.config import DEV_NOTE, load_app
 from howdah.errors import ConfigError, DatabaseUnreachable, SchemaError
 from howdah.observe import logs
 from howdah.pg import embedded, migrate
@@ -24,8 +24,6 @@ from howdah.sources import Sources
 from howdah.supervisor import Supervisor
 
 FOLDER = Path(".howdah")
-NOTE = FOLDER / "dsn"
-"""Where other commands in this folder find the running database."""
 PATIENCE = 30.0
 WORKER = (sys.executable, "-m", "howdah", "worker")
 
@@ -65,7 +63,7 @@ def _database(app: Howdah, dsn: str | None, schema: str | None) -> Iterator[str]
     if dsn in (None, _noted()) and not names_a_database(app):
         with _embedded() as server:
             app.connect_to(server.dsn, schema)
-            yield f"PostgreSQL {server.major} in {FOLDER / 'pg'}, its DSN in {NOTE}"
+            yield f"PostgreSQL {server.major} in {FOLDER / 'pg'}, its DSN in {DEV_NOTE}"
     else:
         app.connect_to(dsn or app.database.dsn, schema)
         yield hide_password(app.database.dsn)
@@ -77,19 +75,19 @@ def _embedded() -> Iterator[embedded.Server]:
     (FOLDER / ".gitignore").write_text("*\n")
     server = embedded.start(FOLDER / "pg")
     try:
-        NOTE.unlink(missing_ok=True)
-        with open(os.open(NOTE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as note:
+        DEV_NOTE.unlink(missing_ok=True)
+        with open(os.open(DEV_NOTE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as note:
             note.write(server.dsn)
         yield server
     finally:
         server.stop()
         if not asyncio.run(_answers(Database(server.dsn))):  # else somebody in this folder still uses it
-            NOTE.unlink(missing_ok=True)
+            DEV_NOTE.unlink(missing_ok=True)
 
 
 def _noted() -> str | None:
     try:
-        return NOTE.read_text()
+        return DEV_NOTE.read_text()
     except OSError:
         return None
 

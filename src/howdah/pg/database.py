@@ -58,7 +58,7 @@ def hide_password(dsn: str) -> str:
     >>> hide_password("postgresql://me:secret@db/app")
     'postgresql://me:***@db/app'
     """
-    hidden = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", dsn)
+    hidden = re.sub(r"(://[^:/@]*):[^?\s]*@", r"\1:***@", dsn)  # a password may hold / and @
     return re.sub(r"(password=)[^\s&]+", r"\1***", hidden, flags=re.IGNORECASE)
 
 

@@ -65,8 +65,8 @@ async def refute_enqueued(
 ) -> None:
     """Assert that no job of ``task`` with these arguments waits or runs (or, with ``finished``, ever did)."""
     __tracebackhide__ = True
-    if isinstance(task, str) and task not in app.tasks:  # misspelt, it would never be found
-        near = difflib.get_close_matches(task, app.tasks, 1)
+    if isinstance(task, str) and task not in app.handlers:  # misspelt, it would never be found
+        near = difflib.get_close_matches(task, app.handlers, 1)
         raise ConfigError(f"no task is named {task!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     wanted = _Wanted.of(app, task, args, kwargs, queue, key, run_at, finished)
     found, others = await _look(app, wanted)

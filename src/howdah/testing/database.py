@@ -93,15 +93,22 @@ def migrate_to_newest(dsn: str, schema: str = "howdah") -> None:
 def connected(app: Howdah, dsn: str) -> Iterator[None]:
     """Let ``app`` use this database for a while; afterwards it is as before, with no connection left open."""
     before = app._dsn
-    app.connect_to(dsn)
-    _forget_portal(app)
+    _turn_to(app, dsn)
     try:
         yield
     finally:
         _close(app)
-        app.connect_to(dsn)
+        _turn_to(app, dsn)
         app._dsn = before
-        _forget_portal(app)
+
+
+def _turn_to(app: Howdah, dsn: str) -> None:
+    portal = app._portal
+    if portal is not None:
+        portal.call(lambda place: place.close())
+    app.connect_to(dsn)
+    # The one it has will do: `connect_to` makes a new one, and the thread of every one before it would stay.
+    app._portal = portal
 
 
 def _close(app: Howdah) -> None:
@@ -109,9 +116,3 @@ def _close(app: Howdah) -> None:
     loop: asyncio.AbstractEventLoop | None = app._here._loop
     if loop is not None and not loop.is_closed() and not loop.is_running():
         loop.run_until_complete(app.close())
-
-
-def _forget_portal(app: Howdah) -> None:
-    # It outlives `connect_to` with the pool it has, and would go on to enqueue into the database before.
-    if app._portal is not None:
-        app._portal.call(lambda place: place.close())

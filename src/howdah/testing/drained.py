@@ -134,9 +134,9 @@ async def _work(app: Howdah, options: WorkerOptions, queues: list[str] | None, s
     try:
         for _ in range(ROUNDS):
             await app.conductor(options, upkeep=False).run()
-            if scheduled and await conn.fetchval(statements["hasten"], queues, list(app.tasks)):
+            if scheduled and await conn.fetchval(statements["hasten"], queues, list(app.handlers)):
                 continue
-            if not await conn.fetchval(statements["left"], queues, list(app.tasks)):
+            if not await conn.fetchval(statements["left"], queues, list(app.handlers)):
                 return
     finally:
         conn.terminate()

@@ -11,13 +11,12 @@ from howdah.upkeep.pruner import Pruner, Retention
 PRUNE = "howdah:prune"
 
 
-def prune(database: Callable[[], Database], retention: Retention) -> Handler:
+def prune(database: Callable[[], Database], retention: Callable[[], Retention]) -> Handler:
     """The handler of ``howdah:prune``; it answers with what it did."""
 
     async def prune(*, done: float | None = None, failed: float | None = None) -> dict[str, int]:
-        keep = Retention(
-            done=retention.done if done is None else done, failed=retention.failed if failed is None else failed
-        )
+        usual = retention()
+        keep = Retention(done=usual.done if done is None else done, failed=usual.failed if failed is None else failed)
         pruned = await Pruner(database(), keep).prune()
         return {"partitions": pruned.partitions, "jobs": pruned.jobs}
 

@@ -77,7 +77,7 @@ from (select * from mine order by queue, priority desc, rid, lo) m
 cross join lateral (
     select b.id, b.max_attempts, b.args, b.key, b.timeout, b.meta, b.trace,
         case when b.id = m.lo and m.attempt = 0
-            then extract(epoch from clock_timestamp() - coalesce(b.run_at, b.enqueued_at))::float8 end as waited,
+            then extract(epoch from clock_timestamp() - greatest(b.run_at, b.enqueued_at))::float8 end as waited,
         case when b.id = m.lo then m.priority end as priority,
         case when b.id = m.lo then m.rid end as rid
     from {schema}.job b

@@ -427,6 +427,13 @@ language sql set search_path = pg_catalog, pg_temp
         insert into {schema}.attempt (id, attempt, node, outcome, started_at, error, message)
         select id, attempt, node, 'lost', claimed_at, 'LeaseExpired', why from open where charge
     ),
+    totals as (
+        insert into {schema}.tally as t (at, queue, kind, outcome, jobs, seconds)
+        select date_trunc('minute', now()), queue, kind, case fate when 'f' then 'failed' when 'c' then 'cancelled' else 'lost' end, count(*), 0
+        from open where charge or fate <> 'q'
+        group by queue, kind, fate order by queue, kind, fate
+        on conflict (at, queue, kind, outcome) do update set jobs = t.jobs + excluded.jobs
+    ),
     keys as (delete from {schema}.job_key k using open o where o.fate <> 'q' and k.key = o.key and k.id = o.id),
     wishes as (delete from {schema}.cancel_request c using open o where o.fate = 'c' and c.id = o.id),
     forget as (delete from {schema}.gone where token = any(tokens)),
