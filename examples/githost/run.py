@@ -64,5 +64,5 @@ if __name__ == "__main__":
         asyncio.run(app.migrate())
         create(Path(folder, "shop.git"))
         push(Path(folder, "shop.git"), Path(folder, "shop"))
-        asyncio.run(app.work(WorkerOptions(drain=True)))
+        asyncio.run(app.work(WorkerOptions(drain=True, slots=1)))
         asyncio.run(show())

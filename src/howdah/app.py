@@ -17,8 +17,9 @@ from howdah.conductor import Conductor
 from howdah.errors import ArgumentError, ConfigError
 from howdah.handler import Executor, Handler
 from howdah.jobs.admin import Admin
-from howdah.jobs.client import Client, native_connection
+from howdah.jobs.client import Client, is_native
 from howdah.jobs.foreign import Foreign
+from howdah.jobs.front import JobFront
 from howdah.jobs.new import Enqueued, NewJob
 from howdah.pg import migrate
 from howdah.pg.database import Database, dsn_from_environment
@@ -144,7 +145,7 @@ class Howdah:
         """Enqueue all of them or none from synchronous code; with ``conn``, in that connection's transaction."""
         if conn is None:
             return self._there().call(lambda place: place.client().enqueue_many(jobs))
-        if native_connection(conn) is not None:
+        if is_native(conn) or isinstance(conn, Transaction):
             raise ConfigError(f"{type(conn).__name__} is asynchronous; await enqueue(...) instead")
         return self.foreign.enqueue_sync(list(jobs), conn)
 
@@ -188,9 +189,8 @@ class Howdah:
         """A node that is ready to run."""
         if not self.tasks:
             raise ConfigError("no task is registered, so there is nothing to work on; decorate one with @app.task")
-        return Conductor(
-            self.database, self.handlers, options or WorkerOptions(), retention=self.retention, upkeep=upkeep
-        )
+        fronts = [JobFront(self.handlers)]
+        return Conductor(self.database, fronts, options or WorkerOptions(), retention=self.retention, upkeep=upkeep)
 
     async def work(self, options: WorkerOptions | None = None) -> None:
         """Run a node until it is cancelled or, with ``drain``, until nothing is left to do now."""

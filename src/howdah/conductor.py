@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import asyncpg
 
 from howdah import telemetry
-from howdah.handler import Handler
-from howdah.jobs.store import JobStore
-from howdah.node.heart import Heart, Pulse
+from howdah.front import Front, OpenFront, Site
+from howdah.node.beat import Pulse
+from howdah.node.heart import Beat, Heart
 from howdah.node.registry import deregister, node_name, register
 from howdah.pg import migrate
 from howdah.pg.database import Database
-from howdah.store import Beat
+from howdah.service import every
 from howdah.upkeep.loops import Upkeep
 from howdah.upkeep.pruner import Retention
 from howdah.version import __version__
+from howdah.work.execute import Attempt
 from howdah.work.options import WorkerOptions
+from howdah.work.slots import Slots
 from howdah.work.worker import Worker
 
 log = logging.getLogger("howdah")
@@ -29,124 +31,133 @@ RESET_EVERY = 2.0
 
 
 class Conductor:
-    """Wires a worker to its store, its heart and its upkeep. The only place that knows them all."""
+    """Wires workers to their fronts, the heart and the upkeep. The only place that knows them all."""
 
     def __init__(
         self,
         database: Database,
-        handlers: Mapping[str, Handler],
+        fronts: Sequence[Front],
         options: WorkerOptions,
         *,
         retention: Retention | None = None,
         upkeep: bool = True,
     ) -> None:
         self._database = database
-        self._handlers = handlers
+        self._fronts = fronts
         self._options = options
         self._retention = retention or Retention()
         self._with_upkeep = upkeep
         self.node = 0
-        self.worker: Worker | None = None
+        self.workers: list[Worker] = []
+        self.open: list[OpenFront] = []
+        self.beats: list[Beat] = []
         self.heart: Heart | None = None
-        self._store: JobStore | None = None
-        self._stopping: bool = False
-        self._now = False
+        self._stopping = self._now = False
 
     @property
     def ready(self) -> bool:
         """Whether this node is taking work."""
-        return self.worker is not None and not self.worker.draining
+        return any(not worker.draining for worker in self.workers)
+
+    @property
+    def running(self) -> list[Attempt]:
+        """The attempts running now, of every front."""
+        return [attempt for worker in self.workers for attempt in worker.running]
 
     def stop(self, *, now: bool = False) -> None:
         """Drain; ``now``: hand everything back at once."""
         self._stopping, self._now = True, self._now or now
-        if self.worker:
-            self.worker.stop(now=now)
+        for worker in self.workers:
+            worker.stop(now=now)
 
     async def run(self) -> None:
         """Work until :meth:`stop` (or until nothing is left, when draining)."""
         began = time.monotonic()
         await migrate.check(self._database)
-        queues = list(self._options.queues) if self._options.queues is not None else None
-        self.node = await register(
-            self._database,
-            version=__version__,
-            queues=queues,
-            kinds=list(self._handlers),
-            slots=self._options.slots,
-        )
-        pool = await self._database.pool(max(4, min(self._options.slots, 20)))
-        store = self._store = JobStore(
-            self._database,
-            self.node,
-            kinds=list(self._handlers),
-            queues=queues,
-            lease=self._options.lease,
-            poll=self._options.poll,
-            notify=self._options.notify,
-            pool=pool,
-        )
-        worker = self.worker = Worker(store, self._handlers, self._options)
-        if self._stopping:
-            worker.stop(now=self._now)
-        heart = self.heart = Heart(
-            self._database,
-            self.node,
-            heartbeat=self._options.heartbeat,
-            lease=self._options.lease,
-            pulse=self._pulse,
-            beat=self._beat,
-            fail=worker.lose_expired,
-        )
-        log.info(
-            "node %d (%s) starts: %d slots, queues %s",
-            self.node,
-            node_name(),
-            self._options.slots,
-            _say(queues),
-        )
-        telemetry.emit("node.start", node=self.node, name=node_name(), queues=queues, slots=self._options.slots)
+        options = self._options
+        queues = list(options.queues) if options.queues is not None else None
+        kinds = [kind for front in self._fronts for kind in front.handlers]
+        self.node = await register(self._database, version=__version__, queues=queues, kinds=kinds, slots=options.slots)
+        pool = await self._database.pool(max(4, min(options.slots, 20)))
         over = asyncio.Event()
-        heart.start()
-        beside = [asyncio.create_task(store.listen(over), name="howdah listen")]
-        if self._with_upkeep:
-            upkeep = Upkeep(
-                self._database,
-                retention=self._retention,
-                reset_every=min(RESET_EVERY, self._options.lease / 4),
-            )
-            beside.append(asyncio.create_task(upkeep.run(over), name="howdah upkeep"))
+        beside: list[asyncio.Task[None]] = []
         try:
-            await worker.run()
+            await self._open(
+                Site(database=self._database, node=self.node, pool=pool, options=options, pulse=self._pulse)
+            )
+            log.info("node %d (%s) starts: %d slots, queues %s", self.node, node_name(), options.slots, _say(queues))
+            telemetry.emit("node.start", node=self.node, name=node_name(), queues=queues, slots=options.slots)
+            self._start_beside(beside, over)
+            await self._work()
         finally:
-            heart.stop()
+            if self.heart:
+                self.heart.stop()
             over.set()
             await asyncio.gather(*beside, return_exceptions=True)
-            await self._goodbye(store, pool)
+            await self._goodbye(pool)
             seconds = time.monotonic() - began
             log.info("node %d stops after %.1f s", self.node, seconds)
             telemetry.emit("node.stop", node=self.node, seconds=seconds)
 
+    async def _open(self, site: Site) -> None:
+        shared = Slots(self._options.slots)
+        for front in self._fronts:
+            opened = await front.open(site)
+            self.open.append(opened)
+            slots = shared if front.shares_slots else None
+            worker = Worker(opened.store, front.handlers, front.options(self._options), slots)
+            if self._stopping:
+                worker.stop(now=self._now)
+            self.workers.append(worker)
+            self.beats.append(opened.beat(worker))
+
+    def _start_beside(self, beside: list[asyncio.Task[None]], over: asyncio.Event) -> None:
+        """The heart, the listeners and the upkeep run beside the work."""
+        self.heart = Heart(
+            self._database,
+            self.node,
+            heartbeat=min(front.options(self._options).heartbeat for front in self._fronts),
+            beats=self.beats,
+            fail=self._lose_expired,
+        )
+        self.heart.start()
+        for front, opened in zip(self._fronts, self.open, strict=True):
+            beside.append(asyncio.create_task(opened.listen(over), name=f"howdah listen {front.name}"))
+            if self._with_upkeep:
+                seconds = min(RESET_EVERY, front.options(self._options).lease / 4)
+                reset = every(seconds, opened.reset, name=f"reset of {front.name}", stop=over)
+                beside.append(asyncio.create_task(reset, name=f"howdah reset {front.name}"))
+        if self._with_upkeep:
+            upkeep = Upkeep(self._database, retention=self._retention)
+            beside.append(asyncio.create_task(upkeep.run(over), name="howdah upkeep"))
+
+    async def _work(self) -> None:
+        """Run every worker; if one breaks, the others drain."""
+        tasks = [asyncio.create_task(worker.run(), name="howdah worker") for worker in self.workers]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            self.stop(now=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
     def _pulse(self) -> Pulse:
-        assert self.worker is not None
-        running = len(self.worker.running)
-        state = "draining" if self.worker.draining else "busy" if running else "idle"
-        return Pulse(self.worker.tokens(), state, running, self._store is not None and self._store.troubled)
+        running = len(self.running)
+        draining = bool(self.workers) and not self.ready
+        state = "draining" if draining else "busy" if running else "idle"
+        return Pulse(state, running, any(front.troubled for front in self.open))
 
-    def _beat(self, beat: Beat, kept: Sequence[int], at: float) -> None:
-        assert self.worker is not None
-        self.worker.renewed(kept, at)
-        if beat.lost:
-            self.worker.lose(beat.lost, "the lease expired and was taken back")
-        if beat.cancel:
-            self.worker.cancel(beat.cancel)
+    def _lose_expired(self) -> None:
+        for worker in self.workers:
+            worker.lose_expired()
 
-    async def _goodbye(self, store: JobStore, pool: asyncpg.Pool) -> None:
+    async def _goodbye(self, pool: asyncpg.Pool) -> None:
         try:
             await asyncio.wait_for(deregister(self._database, self.node), 3)
         except Exception as error:
             log.warning("could not say goodbye: %s", error)
-        await store.close()
+        for opened in self.open:
+            await opened.close()
         pool.terminate()
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from howdah.arguments import Arguments
 from howdah.errors import ConfigError
+from howdah.job import Job
+from howdah.outcome import Ack
 from howdah.retry import Backoff, Retries
 from howdah.store import Transaction
 
@@ -17,6 +19,8 @@ LONGEST_NAME = 100
 
 class Handler:
     """One kind of job and the function that executes it."""
+
+    has_after = False
 
     def __init__(
         self,
@@ -46,6 +50,13 @@ class Handler:
             raise ConfigError(f"task {kind!r} is transactional, so it must take a parameter annotated `Transaction`")
         if not transactional and self.arguments.injected:
             raise ConfigError(f"task {kind!r} takes a Transaction; say transactional=True")
+
+    def call(self, job: Job, extra: Mapping[str, Any] | None = None) -> Any:
+        """Call the function for this job, with what is injected."""
+        return self.arguments.call(job.payload, extra)
+
+    async def after(self, job: Job, ack: Ack) -> None:
+        """Called when an attempt is over, however it ended, if ``has_after``."""
 
     def __repr__(self) -> str:
         return f"Handler({self.kind!r}, {self.executor})"

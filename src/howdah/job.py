@@ -24,7 +24,8 @@ class State(StrEnum):
 class Job(msgspec.Struct, gc=False):
     """One job under lease. ``token`` rises with every claim: pass it along to fence external effects."""
 
-    id: int
+    id: Any
+    """A number; for rows of your own table, whatever its key is."""
     queue: str
     kind: str
     attempt: int

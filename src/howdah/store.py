@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
 
 from howdah.job import Job
 from howdah.outcome import Ack
-
-
-class Beat(NamedTuple):
-    """What a heartbeat tells the node."""
-
-    lost: Sequence[int]
-    """Tokens no longer ours."""
-    cancel: Sequence[int]
-    """Ids of jobs somebody wants cancelled."""
 
 
 class Transaction:
@@ -24,31 +17,43 @@ class Transaction:
     It begins before the handler and ends after it; a handler never commits or rolls back itself.
     """
 
-    __slots__ = ("connection",)
+    __slots__ = ("_turn", "connection")
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
-        """The asyncpg connection underneath."""
+        """The asyncpg connection underneath; take it with :meth:`use`."""
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Any]:
+        """Take the asyncpg connection for a while; calls take turns."""
+        async with self._turn:
+            yield self.connection
 
     async def execute(self, statement: str, *args: Any) -> str:
         """Run a statement; returns its status."""
-        return str(await self.connection.execute(statement, *args))
+        async with self._turn:
+            return str(await self.connection.execute(statement, *args))
 
     async def executemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement once for every row of arguments."""
-        await self.connection.executemany(statement, rows)
+        async with self._turn:
+            await self.connection.executemany(statement, rows)
 
     async def fetch(self, statement: str, *args: Any) -> list[Any]:
         """Run a statement and return its rows."""
-        return list(await self.connection.fetch(statement, *args))
+        async with self._turn:
+            return list(await self.connection.fetch(statement, *args))
 
     async def fetchrow(self, statement: str, *args: Any) -> Any:
         """Run a statement and return its first row, or ``None``."""
-        return await self.connection.fetchrow(statement, *args)
+        async with self._turn:
+            return await self.connection.fetchrow(statement, *args)
 
     async def fetchval(self, statement: str, *args: Any) -> Any:
         """Run a statement and return the first column of its first row, or ``None``."""
-        return await self.connection.fetchval(statement, *args)
+        async with self._turn:
+            return await self.connection.fetchval(statement, *args)
 
 
 class Store(Protocol):

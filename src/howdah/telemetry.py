@@ -14,6 +14,7 @@ Rooms emit, exporters in ``observe`` subscribe, and neither imports the other. A
     node.beat      node, lag (seconds the heartbeat came late)
     listen.deaf    reason: wake-ups do not arrive, polling instead
     listen.heard   wake-ups arrive again
+    hook.fail      kind, hook, error: a hook of the user's raised
     loop.fail      loop, error: a background loop failed and goes on (first failure of an outage)
     loop.heal      loop, seconds, failures: it works again
     pg.connect     role, again (bool): a connection was opened, or opened again after it broke

@@ -151,7 +151,7 @@ async def test_a_node_that_cannot_renew_stops_its_own_jobs(app, conn):
     made = await long.enqueue()
     async with node(app, lease=1.0, heartbeat=0.2, upkeep=False) as conductor:
         await eventually(lambda: _is(conn, made.id, "running"))
-        conductor.heart._sql = "select 1 / 0"  # every heartbeat fails from now on
+        conductor.beats[0].statement = "select 1 / 0"  # every heartbeat fails from now on
         await asyncio.wait_for(cancelled.wait(), 5)
         await eventually(lambda: _true(lost))
         conductor.stop(now=True)
@@ -168,9 +168,9 @@ async def test_one_failed_heartbeat_cancels_nothing(app, conn):
     made = await long.enqueue()
     async with node(app, lease=3.0, heartbeat=0.3) as conductor:
         await eventually(lambda: _is(conn, made.id, "running"))
-        good, conductor.heart._sql = conductor.heart._sql, "select 1 / 0"
+        good, conductor.beats[0].statement = conductor.beats[0].statement, "select 1 / 0"
         await asyncio.sleep(0.5)
-        conductor.heart._sql = good
+        conductor.beats[0].statement = good
         row = await ended(conn, made.id)
     assert (row["state"], row["attempt"]) == ("done", 1)
 

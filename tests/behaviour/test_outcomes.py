@@ -257,7 +257,7 @@ async def test_a_thread_that_cannot_be_stopped_keeps_its_slot_but_not_its_job(ap
 
 
 async def _nothing_runs(conductor):
-    return not conductor.worker.running
+    return not conductor.running
 
 
 async def test_what_a_handler_sets_in_its_context_stays_there(app, conn):

@@ -115,3 +115,17 @@ async def test_many_transactional_jobs_of_one_lease_each_commit(app, conn, ledge
     assert [id for id, _ in await ledger()] == list(range(300))
     assert await conn.fetchval("select count(*) from howdah.done where state = 'd'") == 300
     assert await conn.fetchval("select count(*) from howdah.lease") == 0
+
+
+async def test_a_handler_may_do_other_things_for_longer_than_its_lease(app, conn, ledger):
+    @app.task(transactional=True, max_attempts=1)
+    async def patient(tx: Transaction) -> None:
+        await tx.execute("insert into ledger values (1, 'before')")
+        await asyncio.sleep(2.5)
+        await tx.execute("insert into ledger values (2, 'after')")
+
+    made = await patient.enqueue()
+    async with node(app, lease=1.0, heartbeat=0.2):
+        row = await ended(conn, made.id)
+    assert row["state"] == "done", row["error"]
+    assert await ledger() == [(1, "before"), (2, "after")]

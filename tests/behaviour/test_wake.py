@@ -36,7 +36,7 @@ async def asleep(conductor, seconds: float = 5.0):
 
 
 async def _asleep(conductor):
-    return conductor._store is not None and not conductor._store.deaf and conductor._store._bell._asleep
+    return conductor.open and not conductor.open[0].store.deaf and conductor.open[0].store._bell._asleep
 
 
 @notified

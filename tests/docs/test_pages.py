@@ -222,11 +222,23 @@ def test_the_transactional_task_of_the_readme_is_one_commit(
 
 @pytest.mark.parametrize("page", PAGES, ids=label)
 def test_every_link_leads_to_a_file(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:|#", link)]
-    broken = [link for link in links if not (page.parent / unquote(link.partition("#")[0])).exists()]
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)) if not re.match(r"[a-z]+:", link)]
 
-    assert broken == []
+    assert [link for link in links if not leads_somewhere(page, unquote(link))] == []
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if not anchor or target.suffix != ".md":
+        return target.exists()
+    headings = re.findall(r"^#+ (.*)$", prose(target), re.MULTILINE) if target.exists() else []
+    return anchor in {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 def test_the_index_leads_to_every_page() -> None:
@@ -242,3 +254,12 @@ def test_the_reference_explains_every_public_name() -> None:
     missing = [name for name in howdah.__all__ if not any(f"`{name}" in heading for heading in headings)]
 
     assert missing == []
+
+
+def test_every_test_a_page_names_exists() -> None:
+    named = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8"))}
+    there = {
+        name for file in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (\w+)", file.read_text())
+    }
+
+    assert named - there == set()

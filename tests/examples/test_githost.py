@@ -86,7 +86,7 @@ async def test_a_push_is_noted_processed_and_measured(host, clone, conn):
     assert len(await assert_enqueued(host.app, "push:process", count=2)) == 2
     assert await conn.fetchval("select count(distinct xmin::text) from push_event") == 2, "a transaction for every ref"
 
-    drained = await drain(host.app)
+    drained = await drain(host.app, slots=1)
     assert drained.ok == 3, "two pushes, measured once"
     assert await events(conn) == [("refs/heads/main", 2, True), ("refs/heads/first", 0, True)]
     size = await conn.fetchval("select size_bytes from repo")

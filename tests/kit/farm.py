@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from howdah import Backoff, Howdah, Transaction, WorkerOptions, current_job
+from howdah.work.worker import Worker
 
 LEASE = 2.0
 HEARTBEAT = 0.4
@@ -98,7 +99,7 @@ async def main() -> None:
     options = WorkerOptions(slots=slots, lease=LEASE, heartbeat=HEARTBEAT, poll=0.5, grace=5)
     conductor = app.conductor(options)
     if os.environ.get("HEEDLESS"):  # it does not hear that its leases are lost
-        conductor._beat = lambda *_: None  # type: ignore[method-assign]
+        Worker.lose = Worker.cancel = lambda *_: None  # type: ignore[method-assign]
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, conductor.stop)
     await conductor.run()

@@ -38,7 +38,7 @@ def vitals_of(conductor: Conductor, **options: Any) -> Vitals:
     return Vitals(
         node=lambda: conductor.node,
         ready=lambda: conductor.ready,
-        running=lambda: [attempt.job.kind for attempt in conductor.worker.running] if conductor.worker else [],
+        running=lambda: [attempt.job.kind for attempt in conductor.running],
         loop_lag=lambda: conductor.heart.loop_lag if conductor.heart else 0.0,
         slots=quick(**options).slots,
         lease=quick(**options).lease,

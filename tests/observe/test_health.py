@@ -40,7 +40,7 @@ async def test_a_node_is_ready_while_it_takes_work_and_beats(app: Howdah, databa
         await waits.enqueue()
 
         async def runs() -> Any:
-            return conductor.worker and conductor.worker.running
+            return conductor.running
 
         await eventually(runs)
         conductor.stop()

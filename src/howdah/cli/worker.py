@@ -178,7 +178,7 @@ class Node:
         return observe_node(self._database, vitals, host=host, port=port)
 
     def _running(self) -> list[Attempt]:
-        return self._conductor.worker.running if self._conductor.worker else []
+        return self._conductor.running
 
     def _drain(self) -> None:
         log.info("draining: %s, up to %g s; again to hand back now", self._say_running(), self._options.grace)

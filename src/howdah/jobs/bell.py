@@ -46,6 +46,7 @@ class Bell:
         self._in_flight: list[int] = []
         self._step = 0
         self._due = float("inf")
+        self._heard = float("inf")
         self._backstop = 0.0
         self.known: list[str] = list(queues or ())
         """The queues to claim from."""
@@ -60,7 +61,11 @@ class Bell:
 
     def expect(self, seconds: float | None) -> None:
         """A job falls due in so many seconds."""
-        if seconds is not None and (due := time.monotonic() + seconds) < self._due - 0.001:
+        if seconds is None:
+            return
+        due = time.monotonic() + seconds
+        self._heard = min(self._heard, due)
+        if due < self._due - 0.001:
             self._due = due
             if self._asleep:
                 self._rung.set()  # it waits for something later
@@ -107,12 +112,14 @@ class Bell:
 
     async def _doze(self) -> list[int]:
         hung = time.monotonic()
+        self._heard = float("inf")
         # a sign nobody can be called by would only make the writers notify
         sign = 0 if self._deaf() else int(SIGN * 1000)
         row = await self._session.fetchrow(self._sql["doze"], self._queues, sign)
         self._hung = hung
         self.known = row["known"]
-        self._due = float("inf") if row["due_in"] is None else time.monotonic() + row["due_in"]
+        due = float("inf") if row["due_in"] is None else time.monotonic() + row["due_in"]
+        self._due = min(due, self._heard)  # what was said meanwhile may be too young for the answer
         return list(row["in_flight"])
 
     def _pause(self) -> float:

@@ -35,9 +35,11 @@ class Client:
         job.check()
         if conn is None:
             return await self._together(job)
-        native = native_connection(conn)
-        if native is not None:
-            return await self._one(native, job)
+        if isinstance(conn, Transaction):
+            async with conn.use() as native:
+                return await self._one(native, job)
+        if is_native(conn):
+            return await self._one(conn, job)
         [made] = await self._foreign.enqueue([job], conn)
         return made
 
@@ -46,8 +48,11 @@ class Client:
         if conn is None:
             async with self._reach() as own:
                 made = await self._bulk.enqueue(own, jobs)
-        elif (native := native_connection(conn)) is not None:
-            made = await self._bulk.enqueue(native, jobs)
+        elif isinstance(conn, Transaction):
+            async with conn.use() as native:
+                made = await self._bulk.enqueue(native, jobs)
+        elif is_native(conn):
+            made = await self._bulk.enqueue(conn, jobs)
         else:
             return await self._foreign.enqueue(list(jobs), conn)
         telemetry.emit("job.enqueue", jobs=sum(each.fresh for each in made))
@@ -128,8 +133,6 @@ class _Reach:
             ) from error
 
 
-def native_connection(conn: Any) -> Any:
-    """The asyncpg connection this is or holds, or ``None``."""
-    if isinstance(conn, Transaction):
-        return conn.connection
-    return conn if isinstance(conn, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy) else None
+def is_native(conn: Any) -> bool:
+    """Whether this is a connection of our own driver."""
+    return isinstance(conn, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy)

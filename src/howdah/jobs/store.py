@@ -16,6 +16,7 @@ from howdah.outcome import Ack, Outcome
 from howdah.pg import sql
 from howdah.pg.database import Database, Session, columns
 from howdah.pg.listen import Listener
+from howdah.pg.transact import transact
 from howdah.store import Transaction
 
 CODES = {
@@ -62,6 +63,7 @@ class JobStore:
         )
         self._claims = Session(database, "claim", on_connect=self._forget)
         self._acks = Session(database, "ack")
+        self._resets = Session(database, "reset")  # of its own: a large reset must not hold up the acks
         self._listener = Listener(database, channel(database.schema), self._heard) if notify else None
         self._bell = Bell(self._claims, self._sql, queues, poll=poll, deaf=lambda: self.deaf)
         self._watermarks: dict[tuple[str, int], int] = {}
@@ -168,7 +170,7 @@ class JobStore:
 
     async def reset(self, most: int = 100) -> tuple[int, int, int]:
         """Take back expired leases: (leases, requeued, ended). Safe on every node at once."""
-        row = await self._acks.fetchrow(self._sql["reset"], most, timeout=60)
+        row = await self._resets.fetchrow(self._sql["reset"], most, timeout=60)
         return row["leases"], row["requeued"], row["ended"]
 
     async def rest(self) -> None:
@@ -178,21 +180,9 @@ class JobStore:
         self._bell.ring()
 
     async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
-        try:
-            await self._transact(job, body)
-        except asyncpg.ReadOnlySQLTransactionError:  # a demoted server: none of these connections is of use
-            await self._pool.expire_connections()
-            raise
-
-    async def _transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
         started = time.perf_counter_ns()
-        async with self._pool.acquire() as conn, conn.transaction():
-            # a process frozen in here must not hold its locks for longer than its lease
-            await conn.execute(
-                "select set_config('idle_in_transaction_session_timeout', $1, true)",
-                str(int(IDLE * self._lease * 1000)),
-            )
-            result = await body(Transaction(conn))
+
+        async def finish(conn: asyncpg.Connection, result: bytes | None) -> None:
             took = (time.perf_counter_ns() - started) // 1000
             try:
                 await conn.execute(self._ack_in_transaction, self._node, job.token, job.id, job.attempt, took, result)
@@ -201,10 +191,12 @@ class JobStore:
                     raise LeaseLost(f"the lease of job {job.id} is lost; everything it wrote is rolled back") from None
                 raise
 
+        await transact(self._pool, IDLE * self._lease, body, finish)
+
     async def close(self) -> None:
         """Close the connections."""
-        await self._claims.close()
-        await self._acks.close()
+        for session in (self._claims, self._acks, self._resets):
+            await session.close()
 
     async def _ack_done(self, acks: list[Ack], finished: list[int]) -> list[Ack]:
         while acks:

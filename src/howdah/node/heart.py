@@ -8,52 +8,32 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
 
 from howdah import telemetry
-from howdah.pg import sql
 from howdah.pg.database import Database, Session
 from howdah.service import Outage
-from howdah.store import Beat
 
 log = logging.getLogger("howdah")
 
 BLOCKED = 3.0
 """Seconds after which a blocked event loop is reported, with the stack that blocks it."""
 
-
-class Pulse(NamedTuple):
-    """What the node says of itself with a heartbeat."""
-
-    tokens: Sequence[int]
-    state: str
-    running: int
-    deaf: bool
+Beat = Callable[[Session], Awaitable[Callable[[], None]]]
+"""Renews what one store holds, in the heart's thread; answers with what the event loop is to do about it."""
 
 
 class Heart:
-    """Beats every ``heartbeat`` seconds. Results are handed to the event loop that started it."""
+    """Beats every ``heartbeat`` seconds. What a beat learns is handed to the event loop that started it."""
 
     def __init__(
-        self,
-        database: Database,
-        node: int,
-        *,
-        heartbeat: float,
-        lease: float,
-        pulse: Callable[[], Pulse],
-        beat: Callable[[Beat, Sequence[int], float], None],
-        fail: Callable[[], None],
+        self, database: Database, node: int, *, heartbeat: float, beats: Sequence[Beat], fail: Callable[[], None]
     ) -> None:
         self._database = database
         self._node = node
         self._heartbeat = heartbeat
-        self._lease = lease
-        self._pulse = pulse
-        self._beat = beat
+        self._beats = {beat: Outage("heartbeat") for beat in beats}
         self._fail = fail
-        self._sql = sql.load("howdah.node", schema=database.schema)["heartbeat"]
         self._home = asyncio.get_running_loop()
         self._home_thread = threading.get_ident()
         self._stop = threading.Event()
@@ -87,39 +67,27 @@ class Heart:
 
     async def _beat_until_stopped(self) -> None:
         session = Session(self._database, "heartbeat")
-        outage = Outage("heartbeat")
         due = time.monotonic()
         while not self._stop.is_set():
             lag = time.monotonic() - due
             self._soon.clear()
-            try:
-                await self._beat_once(session)
-                outage.heal()
+            pauses = [await self._try(beat, outage, session) for beat, outage in self._beats.items()]
+            if not any(outage.failures for outage in self._beats.values()):
                 telemetry.emit("node.beat", node=self._node, lag=lag)
-                pause = self._heartbeat
-            except Exception as error:
-                pause = min(self._heartbeat, outage.fail(error))
-                self._tell(self._fail)
+            pause = min(self._heartbeat, *pauses)
             due = time.monotonic() + pause
             self._wait(pause)
         await session.close()
 
-    async def _beat_once(self, session: Session) -> None:
-        pulse, at = self._pulse(), time.monotonic()
-        # a reply slower than half a lease is as bad as none
-        row = await session.fetchrow(
-            self._sql,
-            self._node,
-            list(pulse.tokens),
-            self._lease,
-            pulse.state,
-            pulse.running,
-            pulse.deaf,
-            timeout=max(1.0, self._lease / 3),
-        )
-        lost = set(row["lost"])
-        kept = [token for token in pulse.tokens if token not in lost]
-        self._tell(self._beat, Beat(row["lost"], row["cancel"]), kept, at)
+    async def _try(self, beat: Beat, outage: Outage, session: Session) -> float:
+        """One beat; returns how soon the next must come. One that fails does not hold up the others."""
+        try:
+            self._tell(await beat(session))
+        except Exception as error:
+            self._tell(self._fail)
+            return outage.fail(error)
+        outage.heal()
+        return self._heartbeat
 
     def _wait(self, seconds: float) -> None:
         """Sleep in short naps, and watch the event loop the handlers share."""

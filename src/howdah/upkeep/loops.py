@@ -1,4 +1,4 @@
-"""The upkeep of jobs: reset, grow, prune, tally."""
+"""The upkeep of jobs: grow, prune, tally."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ PRUNE_EVERY = 3600.0
 class Upkeep:
     """Runs the loops of one node."""
 
-    def __init__(self, database: Database, *, retention: Retention, reset_every: float) -> None:
+    def __init__(self, database: Database, *, retention: Retention) -> None:
         self._session = Session(database, "upkeep")
         self._pruner = Pruner(database, retention)
-        self._reset_every = reset_every
         self._sql = sql.load("howdah.upkeep", schema=database.schema)
-        self._reset_sql = sql.load("howdah.jobs", schema=database.schema)["reset"]
         self._tally: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0, 0.0])
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -36,7 +34,6 @@ class Upkeep:
         unsubscribe = telemetry.subscribe(self._hear)
         try:
             async with asyncio.TaskGroup() as loops:
-                loops.create_task(every(self._reset_every, self.reset, name="reset", stop=stop))
                 loops.create_task(every(GROW_EVERY, self.grow, name="grow", stop=stop))
                 loops.create_task(every(TALLY_EVERY, self.write_tally, name="tally", stop=stop))
                 loops.create_task(every(PRUNE_EVERY, self._pruner.prune, name="prune", stop=stop))
@@ -47,15 +44,6 @@ class Upkeep:
             except Exception:  # noqa: S110 - the last few seconds of a chart are not worth an error at exit
                 pass
             await self._session.close()
-
-    async def reset(self) -> None:
-        """Take back the leases of nodes that went silent."""
-        while True:
-            row = await self._session.fetchrow(self._reset_sql, 100, timeout=60)
-            if row["leases"]:
-                telemetry.emit("job.reset", leases=row["leases"], requeued=row["requeued"], ended=row["ended"])
-            if row["leases"] < 100:
-                return
 
     async def grow(self) -> None:
         """Keep partitions ahead."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import sys
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,8 @@ from howdah.retry import delay_after, lineage
 from howdah.store import Store, Transaction
 from howdah.work.executors.process import FailedThere, Processes
 from howdah.work.report import Report
+
+log = logging.getLogger("howdah")
 
 LONGEST_SNOOZE = 10 * 365 * 86400.0
 POISON = lineage(Poison())[0]
@@ -88,11 +91,23 @@ class Means:
 
 async def execute(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Ack:
     """Run the handler once. Never raises, whatever the handler does."""
+    if not attempt.handler.has_after:
+        return await _execute(attempt, means, store, largest_result)
+    ack = await _execute(attempt, means, store, largest_result)
+    try:
+        await attempt.handler.after(attempt.job, ack)
+    except BaseException as error:
+        log.error("after_execute of job %s (%s) failed: %s", attempt.job.id, attempt.job.kind, error, exc_info=error)
+        telemetry.emit("hook.fail", kind=attempt.job.kind, hook="after_execute", error=error)
+    return ack
+
+
+async def _execute(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Ack:
     job, handler = attempt.job, attempt.handler
     current.set(job)
     try:
         if handler.plain and not telemetry.around:  # the common case, without a detour
-            value = await handler.arguments.call(job.payload)
+            value = await handler.call(job)
             return (
                 _ended_with(value, attempt, largest_result) if value is not None else Ack(job, Outcome.OK, attempt.took)
             )
@@ -106,7 +121,7 @@ async def _run(attempt: Attempt, handler: Handler, job: Job, means: Means, store
     if handler.transactional:
         return await _transact(attempt, handler, job, store, largest_result)
     if handler.executor == "async":
-        value = await handler.arguments.call(job.payload)
+        value = await handler.call(job)
     elif handler.executor == "thread":
         value = await _in_thread(handler, job, means)
     else:
@@ -119,7 +134,7 @@ async def _in_thread(handler: Handler, job: Job, means: Means) -> Any:
 
     def call() -> tuple[Any, BaseException | None]:
         try:
-            return context.run(handler.arguments.call, job.payload), None
+            return context.run(handler.call, job), None
         except BaseException as error:  # a future cannot carry every exception; a tuple can
             return None, error
 
@@ -146,7 +161,7 @@ async def _transact(attempt: Attempt, handler: Handler, job: Job, store: Store, 
 
     async def body(tx: Transaction) -> bytes | None:
         nonlocal ack
-        value = await handler.arguments.call(job.payload, {"tx": tx})
+        value = await handler.call(job, {"tx": tx})
         ack = _ended_with(value, attempt, largest_result)
         if ack.outcome is not Outcome.OK:
             raise _NotDone

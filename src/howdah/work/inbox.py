@@ -58,7 +58,7 @@ class Inbox:
         """Take out what is held under these leases."""
         return self._drop([job for job, _ in self._jobs if job.token in tokens])
 
-    def drop_ids(self, ids: Set[int]) -> list[Job]:
+    def drop_ids(self, ids: Set[int | str]) -> list[Job]:
         """Take out these jobs."""
         return self._drop([job for job, _ in self._jobs if job.id in ids])
 

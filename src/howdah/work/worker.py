@@ -19,9 +19,12 @@ from howdah.work.execute import Attempt, Means, Why, ended_by, execute, start
 from howdah.work.inbox import Inbox
 from howdah.work.options import WorkerOptions
 from howdah.work.pace import STALE, Pace
+from howdah.work.slots import Slots
 
 log = logging.getLogger("howdah")
 
+Key = tuple[int, int | str]
+"""Token and id: a process may hold the same job under a lost and a fresh lease at once."""
 PATIENCE = 5.0
 """Seconds a cancelled handler has to end before its outcome is reported without it; a thread cannot be ended."""
 
@@ -29,13 +32,16 @@ PATIENCE = 5.0
 class Worker:
     """Takes work from a store while it has free slots, and says how each job ended."""
 
-    def __init__(self, store: Store, handlers: Mapping[str, Handler], options: WorkerOptions) -> None:
+    def __init__(
+        self, store: Store, handlers: Mapping[str, Handler], options: WorkerOptions, slots: Slots | None = None
+    ) -> None:
+        self._slots = slots or Slots(options.slots)
         self._store = store
         self._handlers = handlers
         self._options = options
         self._means = Means(options.slots)
         self._pace = Pace()
-        self._running: dict[tuple[int, int], Attempt] = {}
+        self._running: dict[Key, Attempt] = {}
         self._inbox = Inbox({queue: limit for queue, limit in (options.queues or {}).items() if limit})
         self._leases: dict[int, Lease] = {}
         self._acker = Acker(store, self._leases, self._refused)
@@ -97,7 +103,7 @@ class Worker:
         expired = [token for token, lease in self._leases.items() if lease.renewed < oldest]
         self.lose(expired, "the lease could not be renewed in time")
 
-    def cancel(self, ids: Sequence[int]) -> None:
+    def cancel(self, ids: Sequence[int | str]) -> None:
         """Somebody wants these jobs cancelled."""
         wanted = set(ids)
         for attempt in list(self._running.values()):
@@ -170,10 +176,10 @@ class Worker:
 
     def _room(self) -> int:
         """How many jobs to claim now; 0 until a claim is worth its round trip."""
-        ahead = self._pace.ahead() if self._options.slots > 1 else 0
-        self._enough = self._options.slots + ahead - max(1, ahead // 2)
-        held = len(self._running) + len(self._inbox)
-        return self._options.slots + ahead - held if held <= self._enough else 0
+        ahead = self._pace.ahead() if self._slots.total > 1 else 0
+        self._enough = self._slots.total + ahead - max(1, ahead // 2)
+        held = self._slots.taken + len(self._inbox)
+        return self._slots.total + ahead - held if held <= self._enough else 0
 
     def _fill(self) -> None:
         """Start what waits while there are free slots."""
@@ -181,7 +187,7 @@ class Worker:
             return
         self._filling = True
         try:
-            while self._inbox and len(self._running) < self._options.slots:
+            while self._inbox and self._slots.free > 0:
                 self._start(self._inbox.take())
         finally:
             self._filling = False
@@ -190,20 +196,22 @@ class Worker:
         attempt = Attempt(job, self._handlers[job.kind])
         key = (job.token, job.id)
         self._running[key] = attempt
+        self._slots.taken += 1
         task = start(self._execute(attempt, key), self._loop)
         if key in self._running:
             attempt.task = task
             if job.timeout is not None:
                 attempt.timer = self._loop.call_later(job.timeout, self._cancel, attempt, Why.TIMEOUT)
 
-    async def _execute(self, attempt: Attempt, key: tuple[int, int]) -> None:
+    async def _execute(self, attempt: Attempt, key: Key) -> None:
         ack = await execute(attempt, self._means, self._store, self._options.largest_result)
         if attempt.timer:
             attempt.timer.cancel()
         del self._running[key]
+        self._slots.taken -= 1
         self._report(attempt, ack)
         waiting = len(self._inbox)
-        if len(self._running) + waiting <= self._enough:
+        if self._slots.taken + waiting <= self._enough:
             self._freed.set()
         if waiting:
             self._fill()
@@ -244,7 +252,7 @@ class Worker:
 
     async def _drain(self) -> None:
         self._hand_back(self._inbox.drop_all())
-        self._enough = self._options.slots  # every job that ends is of interest now
+        self._enough = self._slots.total  # every job that ends is of interest now
         deadline = time.monotonic() + self._options.grace
         while self._running and not self._hurry.is_set() and time.monotonic() < deadline:
             self._freed.clear()

@@ -41,7 +41,7 @@ def _answer(question: Question) -> Answer:
         found = find(question.place)
         handler = found.handler if hasattr(found, "handler") else Handler(question.kind, found)
         current.set(question.job)
-        value = handler.arguments.call(question.job.payload)
+        value = handler.call(question.job)
         if inspect.isawaitable(value):
             value = asyncio.run(_wait_for(value))
         return _say(value)

@@ -1,0 +1,61 @@
+"""The heartbeat of a node: that it lives, and the leases of its jobs; one statement whatever it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from howdah.pg import sql
+from howdah.pg.database import Database, Session
+
+
+class Pulse(NamedTuple):
+    """What a node says of itself."""
+
+    state: str
+    running: int
+    deaf: bool
+
+
+class Holder(Protocol):
+    """Who holds leases, and must hear what became of them. Called in the event loop, but for ``tokens``."""
+
+    def tokens(self) -> list[int]: ...
+
+    def renewed(self, tokens: Sequence[int], at: float) -> None: ...
+
+    def lose(self, tokens: Sequence[int], reason: str) -> None: ...
+
+    def cancel(self, ids: Sequence[int | str]) -> None: ...
+
+
+class NodeBeat:
+    """Renews the job leases of one holder and says that the node lives."""
+
+    def __init__(
+        self, database: Database, node: int, *, lease: float, holder: Holder, pulse: Callable[[], Pulse]
+    ) -> None:
+        self._node = node
+        self._lease = lease
+        self._holder = holder
+        self._pulse = pulse
+        self.statement = sql.load("howdah.node", schema=database.schema)["heartbeat"]
+
+    async def __call__(self, session: Session) -> Callable[[], None]:
+        pulse, tokens, at = self._pulse(), self._holder.tokens(), time.monotonic()
+        # a reply slower than a third of a lease is as bad as none
+        patience = max(1.0, self._lease / 3)
+        row = await session.fetchrow(
+            self.statement, self._node, tokens, self._lease, pulse.state, pulse.running, pulse.deaf, timeout=patience
+        )
+        lost, wanted = list(row["lost"]), list(row["cancel"])
+
+        def heed() -> None:
+            self._holder.renewed([token for token in tokens if token not in lost], at)
+            if lost:
+                self._holder.lose(lost, "the lease expired and was taken back")
+            if wanted:
+                self._holder.cancel(wanted)
+
+        return heed

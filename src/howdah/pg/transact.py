@@ -1,0 +1,49 @@
+"""One transaction around a handler, which the server ends when nobody drives it any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+
+from howdah.store import Transaction
+
+
+async def transact(
+    pool: asyncpg.Pool,
+    idle: float,
+    body: Callable[[Transaction], Awaitable[bytes | None]],
+    finish: Callable[[Any, bytes | None], Awaitable[None]],
+) -> None:
+    """Run ``body``, then ``finish(conn, result)`` as its last statement, and commit.
+
+    A process frozen in here must not hold its locks for ever: the server ends a transaction that is idle for
+    ``idle`` seconds. A handler that only does other things for long is kept alive.
+    """
+    try:
+        async with pool.acquire() as conn, conn.transaction():
+            await conn.execute(
+                "select set_config('idle_in_transaction_session_timeout', $1, true)", str(int(idle * 1000))
+            )
+            transaction = Transaction(conn)
+            alive = asyncio.create_task(_keep_alive(transaction, idle / 3))
+            try:
+                result = await body(transaction)
+            finally:
+                alive.cancel()
+            async with transaction.use():
+                await finish(conn, result)
+    except asyncpg.ReadOnlySQLTransactionError:  # a demoted server: none of these connections is of use
+        await pool.expire_connections()
+        raise
+
+
+async def _keep_alive(transaction: Transaction, every: float) -> None:
+    while True:
+        await asyncio.sleep(every)
+        try:
+            await transaction.execute("select 1")
+        except Exception:
+            return  # the handler will hear of it at its own next statement
