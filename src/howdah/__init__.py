@@ -10,6 +10,7 @@ from howdah.errors import (
     Poison,
     Retry,
     SchemaError,
+    TransactionLost,
 )
 from howdah.job import Job, State, current_job
 from howdah.jobs.new import Enqueued, NewJob
@@ -42,6 +43,7 @@ __all__ = [
     "State",
     "Task",
     "Transaction",
+    "TransactionLost",
     "WorkerOptions",
     "__version__",
     "current_job",

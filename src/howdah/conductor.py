@@ -78,7 +78,8 @@ class Conductor:
         queues = list(options.queues) if options.queues is not None else None
         kinds = [kind for front in self._fronts for kind in front.handlers]
         self.node = await register(self._database, version=__version__, queues=queues, kinds=kinds, slots=options.slots)
-        pool = await self._database.pool(max(4, min(options.slots, 20)))
+        # the statements of handlers may take as long as their jobs
+        pool = await self._database.pool(max(4, min(options.slots, 20)), command_timeout=None)
         over = asyncio.Event()
         beside: list[asyncio.Task[None]] = []
         try:

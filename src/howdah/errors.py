@@ -5,7 +5,8 @@
     ├── ArgumentError          these arguments cannot be enqueued; nothing was
     ├── DatabaseUnreachable    no answer from PostgreSQL
     ├── SchemaError            the database is not at the version this code needs
-    └── LeaseLost              the job is no longer ours to finish
+    ├── LeaseLost              the job is no longer ours to finish
+    └── TransactionLost        the server ended the transaction of a job
 
     Poison                     raised by a handler: never retry this job
     Retry                      raised by a handler: retry, after this long
@@ -38,6 +39,10 @@ class SchemaError(HowdahError):
 
 class LeaseLost(HowdahError):
     """The job is no longer ours to finish: its lease ran out and somebody else may hold it."""
+
+
+class TransactionLost(HowdahError):
+    """The server ended the transaction of a job, and with it everything it wrote."""
 
 
 class Poison(Exception):

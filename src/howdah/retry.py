@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from howdah.errors import ConfigError, Poison
+from howdah.errors import ConfigError, Poison, Retry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,8 @@ def delay_after(names: Sequence[str], asked: float | None, attempt: int, retries
     """Seconds before the next attempt after an error of this lineage, or ``None`` when there must be none."""
     if _name(Poison) in names:
         return None
+    if _name(Retry) in names and asked is not None:  # said in so many words
+        return asked
     policy: Backoff | None = Backoff()
     if isinstance(retries, Backoff):
         policy = retries

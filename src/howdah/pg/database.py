@@ -107,8 +107,8 @@ class Database:
         await prepare(conn)
         return conn
 
-    async def pool(self, size: int) -> asyncpg.Pool:
-        """Open a pool of up to ``size`` connections."""
+    async def pool(self, size: int, *, command_timeout: float | None = 0) -> asyncpg.Pool:
+        """Open a pool of up to ``size`` connections; ``command_timeout=None`` lets statements take their time."""
         (await self.connect("pool")).terminate()  # tells whether a pooler stands in between
         options: dict[str, Any] = (
             {"statement_cache_size": 0}
@@ -122,7 +122,7 @@ class Database:
             init=prepare,
             reset=_leave,
             timeout=self.command_timeout,
-            command_timeout=self.command_timeout,
+            command_timeout=self.command_timeout if command_timeout == 0 else command_timeout,
             **options,
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 
+from howdah.errors import TransactionLost
 from howdah.store import Transaction
 
 
@@ -22,6 +23,7 @@ async def transact(
     A process frozen in here must not hold its locks for ever: the server ends a transaction that is idle for
     ``idle`` seconds. A handler that only does other things for long is kept alive.
     """
+    conn: Any = None
     try:
         async with pool.acquire() as conn, conn.transaction():
             await conn.execute(
@@ -35,6 +37,13 @@ async def transact(
                 alive.cancel()
             async with transaction.use():
                 await finish(conn, result)
+    except asyncpg.InterfaceError:
+        if conn is None or not conn.is_closed():
+            raise
+        raise TransactionLost(
+            f"the server ended the transaction: its connection broke, or nothing was done in it for {idle:g} s"
+            " while the event loop was blocked"
+        ) from None
     except asyncpg.ReadOnlySQLTransactionError:  # a demoted server: none of these connections is of use
         await pool.expire_connections()
         raise
