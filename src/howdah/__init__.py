@@ -1,26 +1,31 @@
 """All the background work of an application, on the PostgreSQL it already has."""
 
-from howdah.app import Howdah
-from howdah.errors import (
-    ArgumentError,
-    ConfigError,
-    DatabaseUnreachable,
-    HowdahError,
-    LeaseLost,
-    Poison,
-    Retry,
-    SchemaError,
-    TransactionLost,
-)
-from howdah.job import Job, State, current_job
-from howdah.jobs.new import Enqueued, NewJob
-from howdah.outcome import Cancel, Outcome, Snooze
-from howdah.retry import Backoff
-from howdah.store import Transaction
-from howdah.task import Task
-from howdah.upkeep.pruner import Retention
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from howdah.version import __version__
-from howdah.work.options import WorkerOptions
+
+if TYPE_CHECKING:
+    from howdah.app import Howdah
+    from howdah.errors import (
+        ArgumentError,
+        ConfigError,
+        DatabaseUnreachable,
+        HowdahError,
+        LeaseLost,
+        Poison,
+        Retry,
+        SchemaError,
+        TransactionLost,
+    )
+    from howdah.job import Job, State, current_job
+    from howdah.jobs.new import Enqueued, NewJob
+    from howdah.outcome import Cancel, Outcome, Snooze
+    from howdah.retry import Backoff
+    from howdah.store import Transaction
+    from howdah.task import Task
+    from howdah.upkeep.pruner import Retention
+    from howdah.work.options import WorkerOptions
 
 __all__ = [
     "ArgumentError",
@@ -48,3 +53,39 @@ __all__ = [
     "__version__",
     "current_job",
 ]
+
+# A name is loaded when it is first used: the test plugin and the command line start without the whole of it.
+_HOMES = {
+    "howdah.app": ("Howdah",),
+    "howdah.errors": (
+        "ArgumentError",
+        "ConfigError",
+        "DatabaseUnreachable",
+        "HowdahError",
+        "LeaseLost",
+        "Poison",
+        "Retry",
+        "SchemaError",
+        "TransactionLost",
+    ),
+    "howdah.job": ("Job", "State", "current_job"),
+    "howdah.jobs.new": ("Enqueued", "NewJob"),
+    "howdah.outcome": ("Cancel", "Outcome", "Snooze"),
+    "howdah.retry": ("Backoff",),
+    "howdah.store": ("Transaction",),
+    "howdah.task": ("Task",),
+    "howdah.upkeep.pruner": ("Retention",),
+    "howdah.work.options": ("WorkerOptions",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'howdah' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
