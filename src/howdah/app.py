@@ -21,6 +21,7 @@ from howdah.jobs.client import Client, is_native
 from howdah.jobs.foreign import Foreign
 from howdah.jobs.front import JobFront
 from howdah.jobs.new import Enqueued, NewJob
+from howdah.jobs.schedule import Missed, Schedule
 from howdah.pg import migrate
 from howdah.pg.database import Database, dsn_from_environment
 from howdah.retry import Retries
@@ -28,6 +29,7 @@ from howdah.store import Transaction
 from howdah.task import P, R, Settings, Task
 from howdah.upkeep import builtin
 from howdah.upkeep.pruner import Retention
+from howdah.upkeep.scheduler import Scheduler
 from howdah.work.options import WorkerOptions
 
 T = TypeVar("T")
@@ -50,6 +52,7 @@ class Howdah:
         self._largest = largest_payload
         self.retention = retention or Retention()
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.schedules: dict[str, Schedule] = {}
         self._own: dict[str, Task[..., Any]] = {}
         self.prune = self._bring(builtin.prune(lambda: self.database, lambda: self.retention))
         """A task that comes with every app: prune by its retention, or by the seconds given."""
@@ -126,6 +129,13 @@ class Howdah:
         self._own[handler.kind] = task
         return task
 
+    def schedule(self, name: str, job: NewJob, *, cron: str, zone: str = "UTC", missed: Missed = "once") -> Schedule:
+        """Enqueue ``job`` at every slot of ``cron`` in ``zone``, once each, however many nodes there are."""
+        if name in self.schedules:
+            raise ConfigError(f"two schedules are named {name!r}")
+        self.schedules[name] = Schedule(name=name, job=job, cron=cron, zone=zone, missed=missed)
+        return self.schedules[name]
+
     # ---------------------------------------------------------------- enqueue
 
     async def enqueue(self, job: NewJob, conn: Any = None) -> Enqueued:
@@ -190,7 +200,17 @@ class Howdah:
         if not self.tasks:
             raise ConfigError("no task is registered, so there is nothing to work on; decorate one with @app.task")
         fronts = [JobFront(self.handlers)]
-        return Conductor(self.database, fronts, options or WorkerOptions(), retention=self.retention, upkeep=upkeep)
+        return Conductor(
+            self.database,
+            fronts,
+            options or WorkerOptions(),
+            retention=self.retention,
+            scheduler=self._scheduler if self.schedules else None,
+            upkeep=upkeep,
+        )
+
+    def _scheduler(self) -> Scheduler:
+        return Scheduler(self.database, self.schedules, self._here.client())
 
     async def work(self, options: WorkerOptions | None = None) -> None:
         """Run a node until it is cancelled or, with ``drain``, until nothing is left to do now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import asyncpg
 
@@ -19,6 +19,7 @@ from howdah.pg.database import Database
 from howdah.service import every
 from howdah.upkeep.loops import Upkeep
 from howdah.upkeep.pruner import Retention
+from howdah.upkeep.scheduler import Scheduler
 from howdah.version import __version__
 from howdah.work.execute import Attempt
 from howdah.work.options import WorkerOptions
@@ -40,12 +41,14 @@ class Conductor:
         options: WorkerOptions,
         *,
         retention: Retention | None = None,
+        scheduler: Callable[[], Scheduler] | None = None,
         upkeep: bool = True,
     ) -> None:
         self._database = database
         self._fronts = fronts
         self._options = options
         self._retention = retention or Retention()
+        self._scheduler = scheduler
         self._with_upkeep = upkeep
         self.node = 0
         self.workers: list[Worker] = []
@@ -129,7 +132,8 @@ class Conductor:
                 reset = every(seconds, opened.reset, name=f"reset of {front.name}", stop=over)
                 beside.append(asyncio.create_task(reset, name=f"howdah reset {front.name}"))
         if self._with_upkeep:
-            upkeep = Upkeep(self._database, retention=self._retention)
+            scheduler = self._scheduler() if self._scheduler else None
+            upkeep = Upkeep(self._database, retention=self._retention, scheduler=scheduler)
             beside.append(asyncio.create_task(upkeep.run(over), name="howdah upkeep"))
 
     async def _work(self) -> None:

@@ -15,8 +15,8 @@ import msgspec
 
 from howdah.bench.meter import READ, RESET, Reading
 from howdah.errors import HowdahError
-from howdah.pg.database import Database
 from howdah.orphan import PARENT
+from howdah.pg.database import Database
 
 WORKER = ("-c", "from howdah.cli import main; main()", "worker", "-a", "howdah.bench.node:app")
 METRICS = ("--metrics", "127.0.0.1:0")

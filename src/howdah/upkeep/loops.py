@@ -1,4 +1,4 @@
-"""The upkeep of jobs: grow, prune, tally."""
+"""The upkeep of jobs: grow, prune, tally, schedule."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from howdah.pg import sql
 from howdah.pg.database import Database, Session, columns
 from howdah.service import every
 from howdah.upkeep.pruner import Pruner, Retention
+from howdah.upkeep.scheduler import Scheduler
 
 GROW_EVERY = 5.0
 TALLY_EVERY = 5.0
 PRUNE_EVERY = 3600.0
+SCHEDULE_EVERY = 1.0
 
 
 class Upkeep:
     """Runs the loops of one node."""
 
-    def __init__(self, database: Database, *, retention: Retention) -> None:
+    def __init__(self, database: Database, *, retention: Retention, scheduler: Scheduler | None = None) -> None:
+        self._scheduler = scheduler
         self._session = Session(database, "upkeep")
         self._pruner = Pruner(database, retention)
         self._sql = sql.load("howdah.upkeep", schema=database.schema)
@@ -37,6 +40,8 @@ class Upkeep:
                 loops.create_task(every(GROW_EVERY, self.grow, name="grow", stop=stop))
                 loops.create_task(every(TALLY_EVERY, self.write_tally, name="tally", stop=stop))
                 loops.create_task(every(PRUNE_EVERY, self._pruner.prune, name="prune", stop=stop))
+                if self._scheduler:
+                    loops.create_task(every(SCHEDULE_EVERY, self._scheduler.tick, name="schedule", stop=stop))
         finally:
             unsubscribe()
             try:
@@ -44,6 +49,8 @@ class Upkeep:
             except Exception:  # noqa: S110 - the last few seconds of a chart are not worth an error at exit
                 pass
             await self._session.close()
+            if self._scheduler:
+                await self._scheduler.close()
 
     async def grow(self) -> None:
         """Keep partitions ahead."""

@@ -137,6 +137,18 @@ create table {schema}.tally (
     primary key (at, queue, kind, outcome)
 );
 
+-- Recurring jobs: when each falls due next. A row is locked while its job is enqueued, so a slot fires once.
+create table {schema}.schedule (
+    name     text primary key,
+    kind     text not null,
+    cron     text not null,
+    zone     text not null,
+    next_at  timestamptz not null,
+    last_at  timestamptz,
+    last_job bigint,
+    paused   boolean not null default false
+);
+
 -- ---------------------------------------------------------------- partitions
 
 create function {schema}.grow(ahead int default 4, size bigint default 1000000) returns int
