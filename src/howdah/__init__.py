@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from howdah.outcome import Cancel, Outcome, Snooze
     from howdah.retry import Backoff
     from howdah.store import Transaction
+    from howdah.table.budget import Budget
+    from howdah.table.columns import Columns
+    from howdah.table.where import Where
     from howdah.task import Task
     from howdah.upkeep.pruner import Retention
     from howdah.work.options import WorkerOptions
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError",
     "Backoff",
+    "Budget",
     "Cancel",
+    "Columns",
     "ConfigError",
     "DatabaseUnreachable",
     "Enqueued",
@@ -49,6 +54,7 @@ __all__ = [
     "Task",
     "Transaction",
     "TransactionLost",
+    "Where",
     "WorkerOptions",
     "__version__",
     "current_job",
@@ -73,6 +79,9 @@ _HOMES = {
     "howdah.outcome": ("Cancel", "Outcome", "Snooze"),
     "howdah.retry": ("Backoff",),
     "howdah.store": ("Transaction",),
+    "howdah.table.budget": ("Budget",),
+    "howdah.table.columns": ("Columns",),
+    "howdah.table.where": ("Where",),
     "howdah.task": ("Task",),
     "howdah.upkeep.pruner": ("Retention",),
     "howdah.work.options": ("WorkerOptions",),

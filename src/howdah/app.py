@@ -7,7 +7,7 @@ import atexit
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Concatenate, Literal, TypeVar, overload
+from typing import Any, Concatenate, Literal, TypeVar, Unpack, overload
 
 import asyncpg
 
@@ -15,6 +15,7 @@ from howdah import contrib, telemetry
 from howdah.arguments import LARGEST
 from howdah.conductor import Conductor
 from howdah.errors import ArgumentError, ConfigError
+from howdah.front import Front
 from howdah.handler import Executor, Handler
 from howdah.jobs.admin import Admin
 from howdah.jobs.client import Client, is_native
@@ -26,6 +27,8 @@ from howdah.pg import migrate
 from howdah.pg.database import Database, dsn_from_environment
 from howdah.retry import Retries
 from howdah.store import Transaction
+from howdah.table.options import TableOptions, TableSettings
+from howdah.table.table import Table
 from howdah.task import P, R, Settings, Task
 from howdah.upkeep import builtin
 from howdah.upkeep.pruner import Retention
@@ -52,6 +55,7 @@ class Howdah:
         self._largest = largest_payload
         self.retention = retention or Retention()
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.tables: dict[str, Table] = {}
         self.schedules: dict[str, Schedule] = {}
         self._own: dict[str, Task[..., Any]] = {}
         self.prune = self._bring(builtin.prune(lambda: self.database, lambda: self.retention))
@@ -136,6 +140,14 @@ class Howdah:
         self.schedules[name] = Schedule(name=name, job=job, cron=cron, zone=zone, missed=missed)
         return self.schedules[name]
 
+    def table(self, table: str, **settings: Unpack[TableSettings]) -> Table:
+        """Make a table of your own a work queue: ``app.table("app.uploads", record=Upload, order_by=["id"])``."""
+        made = Table(TableOptions(table=table, **settings))
+        if made.name in self.tables or made.name in self.tasks:
+            raise ConfigError(f"two tables or tasks are named {made.name!r}; give one of them name=…")
+        self.tables[made.name] = made
+        return made
+
     # ---------------------------------------------------------------- enqueue
 
     async def enqueue(self, job: NewJob, conn: Any = None) -> Enqueued:
@@ -197,9 +209,9 @@ class Howdah:
 
     def conductor(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> Conductor:
         """A node that is ready to run."""
-        if not self.tasks:
+        if not self.tasks and not self.tables:
             raise ConfigError("no task is registered, so there is nothing to work on; decorate one with @app.task")
-        fronts = [JobFront(self.handlers)]
+        fronts: list[Front] = [JobFront(self.handlers), *(table.front for table in self.tables.values())]
         return Conductor(
             self.database,
             fronts,

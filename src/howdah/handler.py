@@ -41,7 +41,7 @@ class Handler:
             raise ConfigError(f"task {kind!r} has executor='thread' but is a coroutine function; write `def`")
         self.executor: Executor = executor or ("async" if is_async else "thread")
         self.transactional = transactional
-        self.plain = self.executor == "async" and not transactional
+        self.plain = self.executor == "async" and not transactional and not self.has_after
         self.retries: Retries = retries if retries is not None else Backoff()
         self.arguments = Arguments(kind, function, {Transaction: "tx"})
         if transactional and self.executor != "async":

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from psycopg import sql as names
 
+from howdah.jobs.store import array
 from howdah.pg import sql
 from howdah.pg.database import Database, prepare
 
@@ -135,7 +136,7 @@ async def test_claim_of_singles(look):
 
 
 async def test_ack_of_successes(look):
-    plan, pages = await look("ack_done", NODE, [99], [99], IDS, [1] * 100, [5] * 100, before=LEASED)
+    plan, pages = await look("ack_done", NODE, [99], [99], *map(array, (IDS, [1] * 100, [5] * 100)), before=LEASED)
     assert walks(plan, "job", "done", "ready", "later") == []
     assert pages < 2500
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from howdah.jobs.store import JobStore
+from howdah.jobs.store import JobStore, array
 from howdah.outcome import Ack, Outcome
 from howdah.pg import sql
 
@@ -44,7 +44,7 @@ def ack_done(statements, jobs, finished=()):
     """Statement and arguments of the hot ack."""
     tokens = list({job.token for job in jobs})
     ids, attempts = [job.id for job in jobs], [job.attempt for job in jobs]
-    return statements["ack_done"], NODE, tokens, list(finished), ids, attempts, [1] * len(jobs)
+    return statements["ack_done"], NODE, tokens, list(finished), *map(array, (ids, attempts, [1] * len(jobs)))
 
 
 async def waits(conn, pid):

@@ -28,6 +28,7 @@ LAZY = {
     "queues": ("howdah.cli.queues:queues", "List the queues with their counts."),
     "resume": ("howdah.cli.queues:resume", "Claim from paused queues again."),
     "retry": ("howdah.cli.act:retry", "Put failed or cancelled jobs back into their queue."),
+    "schedules": ("howdah.cli.schedules:schedules", "List the recurring jobs; pause and resume them."),
     "worker": ("howdah.cli.worker:worker", "Run a node: execute jobs until told to stop."),
 }
 """Where each command is, and what the overview says of it."""

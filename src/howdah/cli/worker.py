@@ -85,8 +85,9 @@ def worker(
         finish(asyncio.run(supervise(Supervisor(commands, drain=drain, sources=_sources(reload)))))
         return
     logs.subscribe_logs()
-    tracing.install()
-    run_fast(Node(target.app(), options, patience, address_of(settings.metrics)).run())
+    app = target.app()
+    tracing.install()  # after the app, which may have set up OpenTelemetry
+    run_fast(Node(app, options, patience, address_of(settings.metrics)).run())
 
 
 async def supervise(supervisor: Supervisor) -> int:

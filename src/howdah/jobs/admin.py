@@ -11,7 +11,7 @@ import asyncpg
 from howdah.errors import ConfigError, DatabaseUnreachable, HowdahError
 from howdah.handler import check_name
 from howdah.job import State
-from howdah.jobs.rows import Attempt, JobRow, NodeRow, QueueRow, Said
+from howdah.jobs.rows import Attempt, JobRow, NodeRow, QueueRow, Said, ScheduleRow
 from howdah.pg import sql
 from howdah.pg.database import BROKEN, Database, hide_password
 
@@ -77,6 +77,17 @@ class Admin:
         """The nodes, newest first; ``all``: also those that went offline."""
         async with self._look() as conn:
             return [NodeRow(**row) for row in await conn.fetch(self._sql["nodes"], all, MOST_NODES)]
+
+    async def schedules(self) -> Sequence[ScheduleRow]:
+        """The recurring jobs, the next one first."""
+        async with self._look() as conn:
+            return [ScheduleRow(**row) for row in await conn.fetch(self._sql["schedules"])]
+
+    async def pause_schedule(self, name: str, paused: bool = True) -> None:
+        """Stop a schedule, or let it go on from now."""
+        async with self._reach() as conn:
+            if await conn.fetchval(self._sql["pause_schedule"], name, paused) is None:
+                raise ConfigError(f"there is no schedule {name!r}; `howdah schedules` lists them")
 
     async def retry(self, ids: Sequence[int]) -> Sequence[Said]:
         """Put failed or cancelled jobs back into their queue, with no attempt used; says what became of each."""

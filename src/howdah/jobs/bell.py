@@ -42,6 +42,7 @@ class Bell:
         self._deaf = deaf
         self._rung = asyncio.Event()
         self._asleep = False
+        self._woken = False
         self._hung = 0.0
         self._in_flight: list[int] = []
         self._step = 0
@@ -54,6 +55,11 @@ class Bell:
     def ring(self) -> None:
         """Somebody enqueued, or may have."""
         self._rung.set()
+
+    def was_rung(self) -> bool:
+        """Whether the last rest ended because somebody rang; forgets it."""
+        woken, self._woken = self._woken, False
+        return woken
 
     def awake(self) -> None:
         """A claim found work."""
@@ -88,6 +94,7 @@ class Bell:
             if rung:
                 self._rung.clear()
                 self._asleep = False
+                self._woken = True
                 return
             now = time.monotonic()
             if now >= self._due or now >= self._backstop:

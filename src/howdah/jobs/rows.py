@@ -107,6 +107,21 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     leases: int
 
 
+class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One recurring job."""
+
+    name: str
+    kind: str
+    cron: str
+    zone: str
+    next_at: datetime
+    last_at: datetime | None
+    """The last slot a job was enqueued for."""
+    last_job: int | None
+    last_state: str | None
+    paused: bool
+
+
 class Said(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a job that somebody wanted retried or cancelled."""
 

@@ -28,6 +28,7 @@ CODES = {
     Outcome.SNOOZED: b"s",
     Outcome.RELEASED: b"b",
 }
+OK = Outcome.OK  # looking an enum member up costs as much as a dictionary
 FATES = {code.decode(): outcome for outcome, code in CODES.items() if outcome is not Outcome.POISON}
 IDLE = 1.0
 """Leases after which the server ends a transaction nobody drives any more, as when its process is frozen."""
@@ -91,13 +92,12 @@ class JobStore:
         now = time.monotonic()
         if not self._bell.known and not await self._look_for_queues():
             return []
-        if self._bell.due() or now - self._promoted >= PROMOTE:
+        if self._bell.due():
             await self._promote(now)
-        if now - self._swept >= SWEEP:
+        if self._bell.was_rung():  # claim first; the claim that follows does the rest
             self._watermarks.clear()
-            self._swept = now
-            if self._everything:  # while busy nobody dozes, and a new queue must be seen all the same
-                await self._look_for_queues()
+        else:
+            await self._look_around(now)
         queues = self._in_turn()
         marks = self._watermarks
         runs = min(most, self._runs)
@@ -122,28 +122,13 @@ class JobStore:
         self._bell.awake()
         heads = 0
         jobs = []
-        for row in rows:
-            (
-                id,
-                queue,
-                kind,
-                attempt,
-                max_attempts,
-                token,
-                args,
-                key,
-                timeout,
-                meta,
-                trace,
-                waited,
-                priority,
-                rid,
-            ) = row
-            jobs.append(Job(id, queue, kind, attempt, max_attempts, token, args, key, timeout, meta, trace, waited))
-            if rid is not None:
+        for id, max_attempts, args, key, timeout, meta, trace, waited, rid, *common in rows:
+            if rid is not None:  # the first of a run
+                priority, queue, kind, attempt, token = common
                 heads += 1
                 if rid > marks.get((queue, priority), 0):
                     marks[queue, priority] = rid
+            jobs.append(Job(id, queue, kind, attempt, max_attempts, token, args, key, timeout, meta, trace, waited))
         # lock about as many runs next time as this time took, more when it fell short
         self._runs = max(FEWEST_RUNS, heads + heads // 4 + 4) if len(jobs) == most else runs * 4
         return jobs
@@ -151,7 +136,7 @@ class JobStore:
     async def ack(self, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
         plain, other = [], []
         for ack in acks:
-            if ack.outcome is Outcome.OK and ack.result is None and ack.error is None and ack.job.key is None:
+            if ack.outcome is OK and ack.result is None and ack.error is None and ack.job.key is None:
                 plain.append(ack)
             else:
                 other.append(ack)
@@ -207,9 +192,9 @@ class JobStore:
                     self._node,
                     tokens,
                     finished,
-                    [ack.job.id for ack in acks],
-                    [ack.job.attempt for ack in acks],
-                    [ack.took for ack in acks],
+                    array([ack.job.id for ack in acks]),
+                    array([ack.job.attempt for ack in acks]),
+                    array([ack.took for ack in acks]),
                 )
             except asyncpg.UniqueViolationError:  # a replay: the long way ignores what is already recorded
                 return await self._ack_any(acks, finished)
@@ -256,6 +241,16 @@ class JobStore:
                 self._bell.expect(ack.delay)
         return accepted
 
+    async def _look_around(self, now: float) -> None:
+        """What a claim would not see by itself: jobs fallen due, rows below the watermarks, new queues."""
+        if now - self._promoted >= PROMOTE:
+            await self._promote(now)
+        if now - self._swept >= SWEEP:
+            self._watermarks.clear()
+            self._swept = now
+            if self._everything:  # while busy nobody dozes, and a new queue must be seen all the same
+                await self._look_for_queues()
+
     async def _promote(self, now: float) -> None:
         self._promoted = now
         promoted, _runs, due_in = await self._claims.fetchrow(self._sql["promote"], self._bell.known, 1000)
@@ -276,6 +271,15 @@ class JobStore:
 
     def _forget(self) -> None:
         self._watermarks.clear()
+
+
+def array(numbers: list[int]) -> str:
+    """Whole numbers as PostgreSQL writes an array of them.
+
+    >>> array([1, 2])
+    '{1, 2}'
+    """
+    return "{" + repr(numbers)[1:-1] + "}"
 
 
 def channel(schema: str) -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
+from howdah.work.execute import Attempt
 
 
 class Pulse(NamedTuple):
@@ -27,7 +28,14 @@ class Holder(Protocol):
 
     def lose(self, tokens: Sequence[int], reason: str) -> None: ...
 
+    def lose_jobs(self, keys: Sequence[tuple[int, int | str]], reason: str) -> None: ...
+
     def cancel(self, ids: Sequence[int | str]) -> None: ...
+
+    def stop(self, *, now: bool = False) -> None: ...
+
+    @property
+    def running(self) -> list[Attempt]: ...
 
 
 class NodeBeat:

@@ -24,6 +24,11 @@ class Spans:
         self._parent = parent
         self._tracer = trace.get_tracer("howdah", __version__, tracer_provider)
 
+    @staticmethod
+    def wanted() -> bool:
+        """Whether somebody has set up OpenTelemetry to record anything."""
+        return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
     def traceparent(self) -> str | None:
         """The current span in W3C words, if there is one."""
         span = trace.get_current_span().get_span_context()

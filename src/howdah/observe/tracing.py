@@ -16,7 +16,7 @@ _installed: Callable[[Job], AbstractContextManager[object]] | None = None
 
 
 def install(*, parent: bool = False, tracer_provider: Any = None) -> bool:
-    """Trace from now on; returns whether OpenTelemetry is there to record it. Calling it again replaces the first.
+    """Trace from now on; returns whether OpenTelemetry is set up to record it. Calling it again replaces the first.
 
     A job's span is a root of its own, linked to the enqueue: a job may run long after, and many times.
     ``parent=True`` makes it a child of the enqueue instead.
@@ -29,6 +29,9 @@ def install(*, parent: bool = False, tracer_provider: Any = None) -> bool:
         if (error.name or "").partition(".")[0] != "opentelemetry":
             raise
         telemetry.set_trace_context(inherited)
+        return False
+    if tracer_provider is None and not Spans.wanted():
+        telemetry.set_trace_context(inherited)  # nobody records: a span per job would be for nothing
         return False
     spans = Spans(parent=parent, tracer_provider=tracer_provider)
     _installed = spans.around

@@ -30,11 +30,11 @@ async def transact(
                 "select set_config('idle_in_transaction_session_timeout', $1, true)", str(int(idle * 1000))
             )
             transaction = Transaction(conn)
-            alive = asyncio.create_task(_keep_alive(transaction, idle / 3))
+            alive = KeepAlive(transaction, idle / 3)
             try:
                 result = await body(transaction)
             finally:
-                alive.cancel()
+                await alive.stop()
             async with transaction.use():
                 await finish(conn, result)
     except asyncpg.InterfaceError:
@@ -49,10 +49,30 @@ async def transact(
         raise
 
 
-async def _keep_alive(transaction: Transaction, every: float) -> None:
-    while True:
-        await asyncio.sleep(every)
+class KeepAlive:
+    """Shows the server now and then that somebody drives a transaction; costs a timer while nobody needs it."""
+
+    def __init__(self, transaction: Transaction, every: float) -> None:
+        self._transaction = transaction
+        self._every = every
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(every, self._start)
+        self._task: asyncio.Task[None] | None = None
+
+    async def stop(self) -> None:
+        """It is no longer needed. Waits for a statement of its own: to cancel that would abort the transaction."""
+        self._timer.cancel()
+        if self._task:
+            async with self._transaction.use():
+                self._task.cancel()
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._run())
+
+    async def _run(self) -> None:
         try:
-            await transaction.execute("select 1")
+            while True:
+                await self._transaction.execute("select 1")
+                await asyncio.sleep(self._every)
         except Exception:
             return  # the handler will hear of it at its own next statement

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 
 from howdah import telemetry
-from howdah.outcome import Ack
+from howdah.outcome import Ack, Outcome
 from howdah.pg import sql
 from howdah.pg.database import Database, Session, columns
 from howdah.service import every
@@ -72,7 +72,10 @@ class Upkeep:
     def _hear(self, name: str, facts: dict[str, Any]) -> None:
         if name == "job.ack":
             acks: list[Ack] = facts["acks"]
+            took: defaultdict[tuple[str, str, Outcome], list[int]] = defaultdict(list)
             for ack in acks:
-                total = self._tally[ack.job.queue, ack.job.kind, ack.outcome.value]
-                total[0] += 1
-                total[1] += ack.took / 1e6
+                took[ack.job.queue, ack.job.kind, ack.outcome].append(ack.took)
+            for (queue, kind, outcome), each in took.items():
+                total = self._tally[queue, kind, outcome.value]
+                total[0] += len(each)
+                total[1] += sum(each) / 1e6

@@ -11,6 +11,7 @@ from howdah.outcome import Ack, Outcome
 from howdah.service import Outage, wait_any
 from howdah.store import Store
 
+LOST = Outcome.LOST
 LARGEST_BATCH = 2000
 MOST_WAITING = 8000
 
@@ -51,7 +52,8 @@ class Acker:
     def put(self, ack: Ack) -> None:
         """Record this as soon as possible."""
         self._waiting.append(ack)
-        self._some.set()
+        if len(self._waiting) == 1:
+            self._some.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until ``stop`` is set and nothing waits."""
@@ -78,7 +80,7 @@ class Acker:
     async def _send(self, batch: list[Ack], outage: Outage) -> None:
         finished = self._count(batch)
         told = [ack for ack in batch if ack.recorded]
-        tell = [ack for ack in batch if not ack.recorded and ack.outcome is not Outcome.LOST]
+        tell = [ack for ack in batch if not ack.recorded and ack.outcome is not LOST]
         accepted: list[Ack] = []
         while tell or finished:
             try:

@@ -12,6 +12,8 @@ from enum import StrEnum
 from time import perf_counter_ns
 from typing import Any
 
+import msgspec
+
 from howdah import telemetry
 from howdah.arguments import encode
 from howdah.errors import ArgumentError, LeaseLost, Poison
@@ -25,6 +27,7 @@ from howdah.work.report import Report
 
 log = logging.getLogger("howdah")
 
+OK = Outcome.OK
 LONGEST_SNOOZE = 10 * 365 * 86400.0
 POISON = lineage(Poison())[0]
 
@@ -38,22 +41,20 @@ class Why(StrEnum):
     SHUTDOWN = "shutdown"
 
 
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """One job being run."""
 
-    __slots__ = ("handler", "job", "over", "started", "stuck", "task", "timer", "why")
-
-    def __init__(self, job: Job, handler: Handler) -> None:
-        self.job = job
-        self.handler = handler
-        self.started = perf_counter_ns()
-        self.task: asyncio.Task[None] | None = None
-        self.why: Why | None = None
-        self.over = False
-        """An outcome was reported; what the handler still does no longer counts."""
-        self.timer: asyncio.TimerHandle | None = None
-        self.stuck = False
-        """It went on after it was cancelled; its slot stays taken until it ends."""
+    job: Job
+    handler: Handler
+    started: int
+    """By the performance counter, in nanoseconds."""
+    task: asyncio.Task[None] | None = None
+    why: Why | None = None
+    over: bool = False
+    """An outcome was reported; what the handler still does no longer counts."""
+    timer: asyncio.TimerHandle | None = None
+    stuck: bool = False
+    """It went on after it was cancelled; its slot stays taken until it ends."""
 
     @property
     def took(self) -> int:
@@ -89,10 +90,39 @@ class Means:
             self._processes.close()
 
 
-async def execute(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Ack:
+def execute(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Coroutine[Any, Any, Ack]:
     """Run the handler once. Never raises, whatever the handler does."""
-    if not attempt.handler.has_after:
-        return await _execute(attempt, means, store, largest_result)
+    if attempt.handler.plain and not telemetry.around:
+        return _execute_plain(attempt, largest_result)
+    if attempt.handler.has_after:
+        return _execute_with_after(attempt, means, store, largest_result)
+    return _execute(attempt, means, store, largest_result)
+
+
+async def _execute_plain(attempt: Attempt, largest_result: int) -> Ack:
+    """The common case: a coroutine function, nothing around it."""
+    job = attempt.job
+    current.set(job)
+    try:
+        value = await attempt.handler.call(job)
+        if value is None:
+            return Ack(job, OK, (perf_counter_ns() - attempt.started) // 1000)
+        return _ended_with(value, attempt, largest_result)
+    except BaseException as error:  # SystemExit and KeyboardInterrupt too: the node must survive its handlers
+        return ended_by(error, attempt)
+
+
+async def _execute(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Ack:
+    job, handler = attempt.job, attempt.handler
+    current.set(job)
+    try:
+        with telemetry.surround(job):
+            return await _run(attempt, handler, job, means, store, largest_result)
+    except BaseException as error:
+        return ended_by(error, attempt)
+
+
+async def _execute_with_after(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Ack:
     ack = await _execute(attempt, means, store, largest_result)
     try:
         await attempt.handler.after(attempt.job, ack)
@@ -100,21 +130,6 @@ async def execute(attempt: Attempt, means: Means, store: Store, largest_result: 
         log.error("after_execute of job %s (%s) failed: %s", attempt.job.id, attempt.job.kind, error, exc_info=error)
         telemetry.emit("hook.fail", kind=attempt.job.kind, hook="after_execute", error=error)
     return ack
-
-
-async def _execute(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Ack:
-    job, handler = attempt.job, attempt.handler
-    current.set(job)
-    try:
-        if handler.plain and not telemetry.around:  # the common case, without a detour
-            value = await handler.call(job)
-            return (
-                _ended_with(value, attempt, largest_result) if value is not None else Ack(job, Outcome.OK, attempt.took)
-            )
-        with telemetry.surround(job):
-            return await _run(attempt, handler, job, means, store, largest_result)
-    except BaseException as error:  # SystemExit and KeyboardInterrupt too: the node must survive its handlers
-        return ended_by(error, attempt)
 
 
 async def _run(attempt: Attempt, handler: Handler, job: Job, means: Means, store: Store, largest_result: int) -> Ack:

@@ -62,6 +62,10 @@ class Inbox:
         """Take out these jobs."""
         return self._drop([job for job, _ in self._jobs if job.id in ids])
 
+    def drop_keys(self, keys: Set[tuple[int, int | str]]) -> list[Job]:
+        """Take out these jobs of these leases."""
+        return self._drop([job for job, _ in self._jobs if (job.token, job.id) in keys])
+
     def _drop(self, jobs: list[Job]) -> list[Job]:
         if jobs:
             gone = {(job.token, job.id) for job in jobs}

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from time import perf_counter_ns
 
 from howdah import telemetry
 from howdah.handler import Handler
@@ -23,6 +24,7 @@ from howdah.work.slots import Slots
 
 log = logging.getLogger("howdah")
 
+LOST = Outcome.LOST
 Key = tuple[int, int | str]
 """Token and id: a process may hold the same job under a lost and a fresh lease at once."""
 PATIENCE = 5.0
@@ -96,6 +98,18 @@ class Worker:
                 self._cancel(attempt, Why.LOST)
         if lost:
             self._refused(lost, reason)
+
+    def lose_jobs(self, keys: Sequence[Key], reason: str) -> None:
+        """Single jobs of leases are no longer ours: stop their handlers, forget the rest."""
+        gone = set(keys)
+        lost = [attempt for key, attempt in self._running.items() if key in gone and not attempt.over]
+        dropped = self._inbox.drop_keys(gone)
+        for attempt in lost:
+            self._cancel(attempt, Why.LOST)
+        for job in dropped:
+            self._acker.put(Ack(job, Outcome.LOST, 0))
+        if lost or dropped:
+            self._refused([attempt.job for attempt in lost] + dropped, reason)
 
     def lose_expired(self) -> None:
         """Give up every lease that could not be renewed in time; somebody else may hold its jobs by now."""
@@ -193,7 +207,7 @@ class Worker:
             self._filling = False
 
     def _start(self, job: Job) -> None:
-        attempt = Attempt(job, self._handlers[job.kind])
+        attempt = Attempt(job, self._handlers[job.kind], perf_counter_ns())
         key = (job.token, job.id)
         self._running[key] = attempt
         self._slots.taken += 1
@@ -223,7 +237,7 @@ class Worker:
         attempt.over = True
         self._pace.finished(ack.took)
         self._inbox.over(attempt.job)
-        if ack.outcome is Outcome.LOST and attempt.why is not Why.LOST:
+        if ack.outcome is LOST and attempt.why is not Why.LOST:
             self._refused([attempt.job], "the lease was lost before the transaction committed")
         self._acker.put(ack)
 
@@ -241,7 +255,7 @@ class Worker:
             return
         attempt.stuck = True
         log.warning(
-            "job %d (%s) goes on although it was cancelled (%s)",
+            "job %s (%s) goes on although it was cancelled (%s)",
             attempt.job.id,
             attempt.job.kind,
             attempt.why,

@@ -2,7 +2,7 @@
 -- in:  $1 node int
 --      $2 leases touched int8[]
 --      $3 leases finished by this int8[]
---      $4 ids int8[], $5 attempts int2[], $6 took microseconds int8[]
+--      $4 ids int8[], $5 attempts int2[], $6 took microseconds int8[], as text: the driver is quicker with it
 -- out: the tokens of $2 still held; when one is missing nothing was written
 --
 -- All or nothing saves a token per job on the wire and a test per row. No ON CONFLICT, it costs a third of the
@@ -19,7 +19,7 @@ with held as materialized (
 over as (
     insert into {schema}.done (id, attempt, state, node, took_us)
     select id, attempt, 'd', $1, took
-    from unnest($4::int8[], $5::int2[], $6::int8[]) a(id, attempt, took)
+    from unnest($4::text::int8[], $5::text::int2[], $6::text::int8[]) a(id, attempt, took)
     where (select count(*) from held) = cardinality($2::int8[])
 ),
 leases as (

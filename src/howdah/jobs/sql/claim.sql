@@ -7,7 +7,7 @@
 --      $6 kinds text[]
 --      $7 runs to lock at most int (the caller adapts it: a fixed number locks many runs to take two jobs)
 --      $8, $9, $10 watermarks: queue text[], priority int2[], rid int8[]
--- out: the jobs, by queue, priority (larger first) and arrival; priority and rid with the first of each run only
+-- out: the jobs, by queue, priority (larger first) and arrival; what a run has in common with its first job only
 --
 -- The claim itself commits asynchronously: a claim that a crash forgets is a job that is still queued.
 -- ctid is safe here and only here: SKIP LOCKED never waits, so no row can move between lock and delete.
@@ -71,8 +71,11 @@ lease as (
     having count(*) > 0
     returning token
 )
-select j.id, m.queue, m.kind, m.attempt + 1 as attempt, j.max_attempts, (select token from lease) as token,
-    j.args, j.key, j.timeout, j.meta, j.trace, j.waited, j.priority, j.rid
+select j.id, j.max_attempts, j.args, j.key, j.timeout, j.meta, j.trace, j.waited, j.rid, j.priority,
+    case when j.rid is not null then m.queue end as queue,
+    case when j.rid is not null then m.kind end as kind,
+    case when j.rid is not null then m.attempt + 1 end as attempt,
+    case when j.rid is not null then (select token from lease) end as token
 from (select * from mine order by queue, priority desc, rid, lo) m
 cross join lateral (
     select b.id, b.max_attempts, b.args, b.key, b.timeout, b.meta, b.trace,

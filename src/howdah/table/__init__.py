@@ -1,0 +1,1 @@
+"""Tables: any table of the user's own becomes a work queue."""

@@ -1,0 +1,177 @@
+"""TableHandler: the user's class or function with its hooks, as a worker runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from howdah import telemetry
+from howdah.errors import ConfigError
+from howdah.handler import Executor, Handler
+from howdah.job import Job
+from howdah.outcome import Ack
+from howdah.retry import Retries
+from howdah.store import Transaction
+from howdah.table.record import Record
+from howdah.table.where import Where
+
+log = logging.getLogger("howdah")
+
+HOOKS = ("before_claim", "before_execute", "after_execute")
+
+
+class TableHandler(Handler):
+    """What is done with each row of a table: ``execute``, and the hooks around it."""
+
+    def __init__(  # the arguments of a row are its record, so nothing of the base class applies
+        self,
+        kind: str,
+        target: Any,
+        record: Record,
+        *,
+        executor: Executor | None = None,
+        transactional: bool = False,
+        retries: Retries,
+    ) -> None:
+        self.kind = kind
+        self.function = target
+        self.record = record
+        self.retries = retries
+        self.transactional = transactional
+        self.over: list[Callable[[Job, Ack], Awaitable[None]]] = []
+        """Called when an attempt is over, after the user's own hook."""
+        self._home: asyncio.AbstractEventLoop | None = None
+        is_class = inspect.isclass(target)
+        plain = inspect.isfunction(target) or inspect.ismethod(target)
+        if not plain and not callable(getattr(target, "execute", None)):
+            raise ConfigError(f"the handler of table {kind} needs a method execute(record), {target!r} has none")
+        self._made: Any = None if is_class else target
+        execute = target if plain else target.execute
+        self._is_async = inspect.iscoroutinefunction(execute)
+        self._has = {name: not plain and callable(getattr(target, name, None)) for name in HOOKS}
+        self.executor = self._choose(executor)
+        self._tx = self._parameters(execute, skip=is_class)
+
+    # ---------------------------------------------------------------- what a worker asks
+
+    @property
+    def has_after(self) -> bool:  # type: ignore[override]
+        return self._has["after_execute"] or bool(self.over)
+
+    @property
+    def plain(self) -> bool:  # type: ignore[override]
+        return self.executor == "async" and not self.transactional and not self.has_after
+
+    def call(self, job: Job, extra: Mapping[str, Any] | None = None) -> Any:
+        record = self.record.read(job)
+        named = {self._tx: extra["tx"]} if extra and self._tx else {}
+        if not self._has["before_execute"]:
+            return self._execute(record, **named)
+        if self._is_async:
+            return self._prepared(record, named)
+        self._wait_for(self._target.before_execute(record))
+        return self._execute(record, **named)
+
+    async def after(self, job: Job, ack: Ack) -> None:
+        try:
+            if self._has["after_execute"]:
+                await _run(self._target.after_execute, self.record.read(job), ack.outcome)
+        finally:
+            for each in self.over:
+                await each(job, ack)
+
+    # ---------------------------------------------------------------- what the front asks
+
+    @property
+    def gated(self) -> bool:
+        """Whether it is asked before every claim."""
+        return self._has["before_claim"]
+
+    def settle(self) -> None:
+        """The event loop is running: hooks of threads that are coroutines will run in it."""
+        self._home = asyncio.get_running_loop()
+
+    async def may_claim(self) -> bool | Where:
+        """Ask the hook ``before_claim``; one that fails means not now."""
+        if not self._has["before_claim"]:
+            return True
+        try:
+            said = await _run(self._target.before_claim)
+            if not isinstance(said, bool | Where):
+                raise TypeError(f"before_claim must return True, False or a Where, got {said!r}")
+        except Exception as error:
+            log.error("before_claim of table %s failed: %s", self.kind, error, exc_info=error)
+            telemetry.emit("hook.fail", kind=self.kind, hook="before_claim", error=error)
+            return False
+        return said
+
+    # ---------------------------------------------------------------- inside
+
+    @property
+    def _target(self) -> Any:
+        if self._made is None:
+            self._made = self.function()
+        return self._made
+
+    @property
+    def _execute(self) -> Callable[..., Any]:
+        target = self._target
+        return target if inspect.isfunction(target) or inspect.ismethod(target) else target.execute
+
+    async def _prepared(self, record: Any, named: Mapping[str, Any]) -> Any:
+        await _run(self._target.before_execute, record)
+        return await self._execute(record, **named)
+
+    def _wait_for(self, said: Any) -> None:
+        """In a thread or process: let a hook that is a coroutine finish."""
+        if inspect.isawaitable(said):
+            if self._home is None:
+                asyncio.run(_await(said))
+            else:
+                asyncio.run_coroutine_threadsafe(_await(said), self._home).result()
+
+    def _choose(self, executor: Executor | None) -> Executor:
+        if executor == "async" and not self._is_async:
+            raise ConfigError(f"the handler of table {self.kind} has executor='async' but is plain; write `async def`")
+        if executor == "thread" and self._is_async:
+            raise ConfigError(f"the handler of table {self.kind} has executor='thread' but is async; write `def`")
+        if self.transactional and (not self._is_async or executor == "process"):
+            raise ConfigError(
+                f"table {self.kind} is transactional, so its execute must be `async def` without an executor"
+            )
+        if executor == "process" and not hasattr(self.function, "__qualname__"):
+            raise ConfigError(f"the handler of table {self.kind} runs in processes; pass the class, not an instance")
+        return executor or ("async" if self._is_async else "thread")
+
+    def _parameters(self, execute: Callable[..., Any], *, skip: bool) -> str | None:
+        """The parameter the transaction goes to; the record is always the first."""
+        parameters = list(inspect.signature(execute).parameters.values())[1 if skip else 0 :]
+        try:
+            hints = typing.get_type_hints(execute)
+        except NameError:
+            hints = {}
+        tx = next((each.name for each in parameters if hints.get(each.name) is Transaction or each.name == "tx"), None)
+        needed = [each.name for each in parameters if each.name != tx and each.default is each.empty]
+        if len(needed) != 1:
+            raise ConfigError(f"execute of table {self.kind} must take a record, it takes {needed or 'nothing'}")
+        if self.transactional and tx is None:
+            raise ConfigError(f"table {self.kind} is transactional, so execute must take a parameter `tx: Transaction`")
+        if not self.transactional and tx is not None:
+            raise ConfigError(f"execute of table {self.kind} takes a Transaction; say transactional=True")
+        return tx
+
+
+async def _run(hook: Callable[..., Any], *args: Any) -> Any:
+    """Call a hook of the user's; a plain one in a thread, for it may block."""
+    if inspect.iscoroutinefunction(hook):
+        return await hook(*args)
+    said = await asyncio.to_thread(hook, *args)
+    return await said if inspect.isawaitable(said) else said
+
+
+async def _await(said: Awaitable[Any]) -> Any:
+    return await said

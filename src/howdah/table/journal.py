@@ -1,0 +1,149 @@
+"""Journal: the execution logs of running attempts, kept in memory and written at most once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Protocol
+
+import msgspec
+
+from howdah.job import Job
+from howdah.scrub import scrub
+from howdah.service import Outage, wait
+from howdah.table.budget import Key
+
+EVERY = 1.0
+LARGEST_ENTRY = 64 * 1024
+LARGEST_ROW = 1024 * 1024
+MOST_ENTRIES = 200
+CUT = "\n… the rest is cut …"
+
+
+class Entry:
+    """One step of an attempt: ``async with uploads.log("clone", command=[…]) as entry: entry.write(…)``."""
+
+    def __init__(self, page: Page | None, key: str, command: Sequence[str]) -> None:
+        self._page = page
+        self.key = key
+        self.command = list(command)
+        self.exit_code: int | None = None
+        """Set it yourself, or it is 0 at the end and 1 after an exception."""
+        self._start = datetime.now(UTC)
+        self._began = time.monotonic()
+        self._took: float | None = None
+        self._out: list[str] = []
+        self._size = 0
+
+    def write(self, text: str | bytes) -> None:
+        """Add output; beyond 64 KiB it is cut."""
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        room = LARGEST_ENTRY - self._size
+        if self._page:
+            room = min(room, self._page.room)
+        if room <= 0 or not text:
+            return
+        kept = text if len(text) <= room else text[:room] + CUT
+        self._size = LARGEST_ENTRY if len(text) > room else self._size + len(text)
+        self._out.append(scrub(kept))
+        if self._page:
+            self._page.room -= len(kept)
+            self._page.dirty = True
+
+    def plain(self) -> dict[str, Any]:
+        """As it is stored."""
+        return {
+            "key": scrub(self.key),
+            "command": [scrub(word) for word in self.command],
+            "startTime": self._start.isoformat(),
+            "exitCode": self.exit_code,
+            "out": "".join(self._out),
+            "durationMs": None if self._took is None else round(self._took * 1000),
+        }
+
+    def __enter__(self) -> Entry:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._took = time.monotonic() - self._began
+        if self.exit_code is None:
+            self.exit_code = 0 if error is None else 1
+        if self._page:
+            self._page.dirty = True
+
+    async def __aenter__(self) -> Entry:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+class Page:
+    """What one attempt logged."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.room = LARGEST_ROW
+        self.dirty = False
+
+    def take(self) -> str:
+        """All of it as JSON; it is clean until something is added."""
+        self.dirty = False
+        return msgspec.json.encode([entry.plain() for entry in self.entries]).decode()
+
+
+class Shelf(Protocol):
+    """Where pages are kept for good."""
+
+    async def log(self, rows: Sequence[tuple[Key, str]]) -> None: ...
+
+
+class Journal:
+    """The pages of all attempts of one table on one node."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._pages: dict[Key, Page] = {}
+
+    def open(self, job: Job, key: str, command: Sequence[str]) -> Entry:
+        """Begin an entry; one too many is not kept."""
+        page = self._pages.setdefault((job.token, job.id), Page())
+        entry = Entry(page, key, command)
+        if len(page.entries) < MOST_ENTRIES:
+            page.entries.append(entry)
+            page.dirty = True
+        return entry
+
+    def pending(self, keys: Sequence[Key]) -> list[tuple[Key, str]]:
+        """What these attempts logged and is not written yet; they are over, and forgotten."""
+        pages = [(key, self._pages.pop(key)) for key in keys if key in self._pages]
+        return [(key, page.take()) for key, page in pages if page.dirty]
+
+    def keep(self, wanted: Callable[[Key], bool]) -> None:
+        """Forget all others: their leases are lost."""
+        for key in [key for key in self._pages if not wanted(key)]:
+            del self._pages[key]
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Write what is new, every second."""
+        outage = Outage("execution logs")
+        while not stop.is_set():
+            dirty = [(key, page) for key, page in list(self._pages.items()) if page.dirty]
+            pause = EVERY
+            if dirty:
+                try:
+                    await self._shelf.log([(key, page.take()) for key, page in dirty])
+                    outage.heal()
+                except Exception as error:
+                    for _, page in dirty:
+                        page.dirty = True
+                    pause = max(EVERY, outage.fail(error))
+            await wait(stop, pause)

@@ -1,0 +1,132 @@
+"""Plan: the options of a table, checked against the catalogue and made into statements."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import asyncpg
+
+from howdah.errors import ConfigError
+from howdah.pg.sql import identifier
+from howdah.table.budget import Budget, Purse
+from howdah.table.catalog import Relation, check, look_up, refuse
+from howdah.table.options import TableOptions
+from howdah.table.statements import build
+from howdah.table.where import Where, conjunction
+
+log = logging.getLogger("howdah")
+
+OWN = 2
+"""Parameters a claim has before those of its conditions."""
+
+
+class Plan:
+    """How one table is worked on: its statements."""
+
+    def __init__(self, options: TableOptions, table: Relation, view: Relation, schema: str) -> None:
+        self.options = options
+        self.table = table
+        self.view = view
+        self.through_view = view.oid != table.oid
+        self.budget: Budget | None = options.budget
+        self.purse = Purse(options.budget, table.alias) if options.budget else None
+        columns = options.columns
+        id_type = table.attributes[columns.id].type
+        self._id_is_uuid = id_type == "uuid"
+        state = table.attributes[columns.state]
+        self._names = {
+            **dict(columns.items()),
+            "schema": schema,
+            "namespace": table.namespace,
+            "table": table.name,
+            "alias": table.alias,
+            "view_namespace": view.namespace,
+            "view": view.name,
+            "view_alias": view.alias,
+            "id_type": id_type,
+            "state_type": state.type,
+            "state_namespace": state.namespace,
+            "logs_type": table.attributes[columns.execution_logs].type,
+        }
+        self._order = _order(options, table)
+        verbs = ("present", "ack", "ack_in_transaction", "heartbeat", "reset", "cancel", "log")
+        self.sql = {verb: build(verb, self._names) for verb in verbs}
+        record = options.reader.select(view, columns)
+        self.sql["hydrate"] = build("hydrate", self._names, **({} if record is None else {"record": record}))
+        self._claims: dict[tuple[str, ...], str] = {}
+
+    @classmethod
+    async def make(cls, conn: Any, options: TableOptions, schema: str) -> Plan:
+        """Check everything that can be checked, or :class:`ConfigError`."""
+        table = await look_up(conn, options.relation, "table")
+        view = await look_up(conn, options.view_relation, "view")
+        wrong = await check(conn, table, view, options.columns)
+        if options.budget:
+            wrong += _check_budget(options.budget, table)
+        refuse(str(table), wrong)
+        plan = cls(options, table, view, schema)
+        await plan._try(conn)
+        return plan
+
+    def id(self, value: Any) -> Any:
+        """An id as jobs carry it."""
+        return str(value) if self._id_is_uuid else value
+
+    def claim(self, extra: Where | None) -> tuple[str, list[Any]]:
+        """The statement that claims, and the values of its conditions."""
+        wheres = [where for where in (self.options.where, extra) if where is not None]
+        text, values = conjunction(wheres, OWN)
+        within, sums, fits, left = self.purse.within(OWN + len(values)) if self.purse else ("", "", "", [])
+        key = tuple(where.text for where in wheres)
+        if key not in self._claims:
+            if len(self._claims) > 100:  # a hook that makes up ever new conditions
+                self._claims.clear()
+            costs = self.purse.costs() if self.purse else ""
+            self._claims[key] = build(
+                "claim", self._names, where=text + within, order=self._order, costs=costs, sums=sums, fits=fits
+            )
+        return self._claims[key], values + left
+
+    def oversized(self) -> tuple[str, list[float]]:
+        """The statement that finds rows bigger than the whole budget, and its values."""
+        assert self.purse is not None
+        exceeds, totals = self.purse.exceeds(1)
+        return build("oversized", self._names, exceeds=exceeds, costs=self.purse.costs()), totals
+
+    async def _try(self, conn: Any) -> None:
+        """Have the server parse what the developer wrote."""
+        wheres = f"where {self.options.where!r}" if self.options.where else "order_by"
+        for statement, what in ((self.claim(None)[0], wheres), (self.sql["hydrate"], "a record or its expressions")):
+            try:
+                await conn.prepare(statement, timeout=5)
+            except TimeoutError:  # somebody has locked it; claims will say the same, and wait
+                log.warning("table %s is locked just now, so its conditions are not checked", self.options.name)
+            except (asyncpg.SyntaxOrAccessError, asyncpg.DataError) as error:
+                raise ConfigError(
+                    f"table {self.options.name} cannot be worked on: {what} does not work: {error}"
+                ) from None
+
+
+def _order(options: TableOptions, table: Relation) -> str:
+    parts = []
+    for order in options.orders:
+        column = order.column(table.attributes)
+        if column is None or order.qualifier not in (None, table.alias):
+            raise ConfigError(
+                f"table {table} has no column {order.word!r} to order by; its columns are {list(table.attributes)}"
+            )
+        parts.append(order.render(table.alias, column) + ", ")
+    return "".join(parts)
+
+
+def _check_budget(budget: Budget, table: Relation) -> list[str]:
+    wrong = []
+    for resource, name in budget.cost.items():
+        column = table.attributes.get(name)
+        if column is None:
+            fix = f"alter table {table.quoted} add column {identifier(name)} integer"
+            wrong.append(f"table {table} has no column {name!r} for {resource} of its budget; run `{fix}`")
+        elif column.type not in ("int2", "int4", "int8", "float4", "float8", "numeric"):
+            wrong.append(f"column {name!r} of table {table} is {column.type}, but {resource} needs a number")
+    return wrong

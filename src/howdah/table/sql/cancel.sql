@@ -1,0 +1,16 @@
+-- cancel: end the rows that wait and are no longer wanted.
+-- in:  $1 rows at most int
+-- out: id
+
+with unwanted as materialized (
+    select t.{id} as id
+    from {namespace}.{table} as t
+    where t.{state} in ('queued', 'errored')
+      and t.{cancel}
+    limit $1::int
+    for no key update skip locked
+)
+update {namespace}.{table} as t
+set {state} = 'canceled', {finished_at} = clock_timestamp()
+where t.{id} = any(array(select id from unwanted))
+returning t.{id} as id

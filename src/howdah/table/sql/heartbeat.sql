@@ -1,0 +1,29 @@
+-- heartbeat: say that these rows are still worked on.
+-- in:  $1 ids, $2 tokens int8[] (each once)
+-- out: id, token, cancel: those that are still ours
+--
+-- A row somebody has locked is still ours and is passed over, never waited for: its handler may hold that lock,
+-- and nobody resets a locked row.
+
+with known as materialized (
+    select t.{id} as id, t.{lease_token} as token, t.{cancel} is true as cancel
+    from {namespace}.{table} as t
+    where t.{id} = any($1::pg_catalog.{id_type}[])
+      and t.{state} = 'processing'
+      and t.{lease_token} = any($2::int8[])
+),
+free as materialized (
+    select t.{id} as id
+    from {namespace}.{table} as t
+    where t.{id} = any(array(select id from known))
+      and t.{state} = 'processing'
+      and t.{lease_token} = any($2::int8[])
+    order by t.{id}
+    for no key update skip locked
+),
+beat as (
+    update {namespace}.{table} as t
+    set {last_heartbeat_at} = clock_timestamp()
+    where t.{id} = any(array(select id from free))
+)
+select id, token, cancel from known

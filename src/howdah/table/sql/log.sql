@@ -1,0 +1,29 @@
+-- log: write the execution logs of running attempts.
+-- in:  $1 ids, $2 tokens int8[], $3 entries: for each row a JSON array as text
+-- out: id, token: those that were ours
+
+with told as materialized (
+    select id, token, entries
+    from unnest($1::pg_catalog.{id_type}[], $2::int8[], $3::text[]) told(id, token, entries)
+),
+found as materialized (
+    select t.{id} as id, t.{lease_token} as token
+    from {namespace}.{table} as t
+    where t.{id} = any($1::pg_catalog.{id_type}[])
+      and t.{state} = 'processing'
+    order by t.{id}
+    for no key update
+),
+ours as materialized (
+    select told.id, told.token, told.entries
+    from told
+    join found on found.id = told.id and found.token = told.token
+),
+kept as (
+    update {namespace}.{table} as t
+    set {execution_logs} = array(select e.entry from json_array_elements(ours.entries::json) with ordinality e(entry, place) order by e.place)::pg_catalog.{logs_type}
+    from ours
+    where t.{id} = any(array(select id from ours))
+      and t.{id} = ours.id
+)
+select id, token from ours

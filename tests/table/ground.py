@@ -1,0 +1,14 @@
+"""What tables to work on look like."""
+
+from __future__ import annotations
+
+from howdah.pg.sql import identifier
+from howdah.table.columns import NEEDS, Columns
+
+
+def ddl(table: str = "uploads", columns: Columns | None = None, *, id: str | None = None, extra: str = "") -> str:
+    """A complete table of the contract."""
+    lines = []
+    for role, name in (columns or Columns()).items():
+        lines.append(f"{identifier(name)} {id if role == 'id' and id else NEEDS[role].ddl}")
+    return f"create table {table} ({', '.join([*lines, *filter(None, [extra])])})"
