@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Concatenate, Literal, TypeVar, Unpack, overload
-
-import asyncpg
+from typing import Any, Concatenate, Literal, Unpack, overload
 
 from howdah import contrib, telemetry
 from howdah.arguments import LARGEST
@@ -18,13 +15,14 @@ from howdah.errors import ArgumentError, ConfigError
 from howdah.front import Front
 from howdah.handler import Executor, Handler
 from howdah.jobs.admin import Admin
-from howdah.jobs.client import Client, is_native
+from howdah.jobs.client import is_native
 from howdah.jobs.foreign import Foreign
 from howdah.jobs.front import JobFront
 from howdah.jobs.new import Enqueued, NewJob
 from howdah.jobs.schedule import Missed, Schedule
 from howdah.pg import migrate
 from howdah.pg.database import Database, dsn_from_environment
+from howdah.place import Place, Portal
 from howdah.retry import Retries
 from howdah.store import Transaction
 from howdah.table.options import TableOptions, TableSettings
@@ -34,9 +32,6 @@ from howdah.upkeep import builtin
 from howdah.upkeep.pruner import Retention
 from howdah.upkeep.scheduler import Scheduler
 from howdah.work.options import WorkerOptions
-
-T = TypeVar("T")
-POOL_SIZE = 10
 
 
 class Howdah:
@@ -60,8 +55,8 @@ class Howdah:
         self._own: dict[str, Task[..., Any]] = {}
         self.prune = self._bring(builtin.prune(lambda: self.database, lambda: self.retention))
         """A task that comes with every app: prune by its retention, or by the seconds given."""
-        self._here = _Place(self)
-        self._portal: _Portal | None = None
+        self._here = Place(self)
+        self._portal: Portal | None = None
         self._lock = threading.Lock()
 
     # ---------------------------------------------------------------- tasks
@@ -190,7 +185,7 @@ class Howdah:
         self._dsn = dsn
         self._schema = schema or self._schema
         self.__dict__.pop("foreign", None)
-        self._here = _Place(self)
+        self._here = Place(self)
         self._portal = None
 
     @property
@@ -210,7 +205,9 @@ class Howdah:
     def conductor(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> Conductor:
         """A node that is ready to run."""
         if not self.tasks and not self.tables:
-            raise ConfigError("no task is registered, so there is nothing to work on; decorate one with @app.task")
+            raise ConfigError(
+                "no task or table is registered, so there is nothing to work on; decorate one with @app.task"
+            )
         fronts: list[Front] = [JobFront(self.handlers), *(table.front for table in self.tables.values())]
         return Conductor(
             self.database,
@@ -239,71 +236,13 @@ class Howdah:
         """Close the connections of this event loop."""
         await self._here.close()
 
-    def _there(self) -> _Portal:
+    def _there(self) -> Portal:
         with self._lock:
             if self._portal is None:
-                self._portal = _Portal(self)
+                self._portal = Portal(self)
             return self._portal
 
     @cached_property
     def foreign(self) -> Foreign:
         """Enqueues through connections of other libraries; needs no DSN of its own."""
         return Foreign(self._schema, contrib.borrow)
-
-
-class _Place:
-    """The pool and the clients of one event loop; made anew when the loop changes."""
-
-    def __init__(self, app: Howdah) -> None:
-        self._app = app
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening: asyncio.Task[asyncpg.Pool] | None = None
-        self._client: Client | None = None
-        self._admin: Admin | None = None
-
-    def client(self) -> Client:
-        self._settle()
-        if self._client is None:
-            self._client = Client(self._app.database, self._pool, self._app.foreign)
-        return self._client
-
-    def admin(self) -> Admin:
-        self._settle()
-        if self._admin is None:
-            self._admin = Admin(self._app.database, self._pool)
-        return self._admin
-
-    async def close(self) -> None:
-        opening, self._opening = self._opening, None
-        self._client = self._admin = None
-        if opening is None or self._loop is not asyncio.get_running_loop():
-            return
-        await asyncio.wait([opening])
-        if not opening.cancelled() and opening.exception() is None:
-            opening.result().terminate()
-
-    def _settle(self) -> None:
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop, self._opening, self._client, self._admin = loop, None, None, None
-
-    async def _pool(self) -> asyncpg.Pool:
-        if self._opening is None or (self._opening.done() and self._opening.exception()):
-            self._opening = asyncio.create_task(self._app.database.pool(POOL_SIZE))
-        return await asyncio.shield(self._opening)
-
-
-class _Portal:
-    """An event loop in a thread, through which synchronous code enqueues."""
-
-    def __init__(self, app: Howdah) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._place = _Place(app)
-        threading.Thread(target=self._loop.run_forever, name="howdah-portal", daemon=True).start()
-        atexit.register(self._loop.call_soon_threadsafe, self._loop.stop)
-
-    def call(self, function: Callable[[_Place], Coroutine[Any, Any, T]]) -> T:
-        async def run() -> T:
-            return await function(self._place)
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()

@@ -9,6 +9,8 @@ Rooms emit, exporters in ``observe`` subscribe, and neither imports the other. A
     job.reset      leases, requeued, ended: expired leases were taken back
     job.release    jobs (int): handed back unstarted or unfinished, no attempt charged
     job.enqueue    jobs (int)
+    table.reset    table, reset, failed: rows of silent workers were taken back
+    table.oversized  table, ids: rows bigger than the whole budget
     schedule.fire  name, slots (int), job: a recurring job was enqueued for so many slots
     node.start     node, name, queues, slots
     node.stop      node, seconds

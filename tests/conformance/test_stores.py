@@ -126,7 +126,7 @@ async def test_a_release_charges_nothing_and_keeps_the_place(ground):
     assert await ground.states() == ["queued"] * 2
     await ground.reset(store)
     again = await store.claim(2, {})
-    assert [job.id for job in again][0] == first.id
+    assert again[0].id == first.id
     assert {job.attempt for job in again} == {1}
     assert await ground.resets() == 0
 

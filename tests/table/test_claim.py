@@ -11,7 +11,7 @@ from typing import TypedDict
 import msgspec
 import pytest
 
-from howdah import Columns, Where, current_job
+from howdah import Columns, Howdah, Where, current_job
 from kit.node import drain, eventually, node
 from table.ground import ddl
 
@@ -77,7 +77,8 @@ async def test_records_are_read_through_a_view_with_expressions(app, conn, seen)
     await conn.execute("create schema app; create table app.repo (id int primary key, name text)")
     await conn.execute(ddl("app.uploads", Columns(state="status"), extra="repository_id int not null, blob bytea"))
     await conn.execute(
-        "create view app.uploads_with_repository as select u.*, r.name from app.uploads u join app.repo r on r.id = repository_id"
+        "create view app.uploads_with_repository as"
+        " select u.*, r.name from app.uploads u join app.repo r on r.id = repository_id"
     )
     await conn.execute("insert into app.repo values (7, 'howdah')")
     await conn.execute("insert into app.uploads (repository_id, blob) values (7, $1)", b"x" * 200)
@@ -276,3 +277,30 @@ async def test_a_table_claims_no_more_after_its_time(app, uploads, rows):
         await rows.add(1)
         await asyncio.sleep(0.3)
     assert await rows.states() == ["completed", "queued"]
+
+
+async def test_a_notification_wakes_the_worker_of_a_table(direct, uploads, rows, seen):
+    from howdah.table.front import channel
+
+    app = Howdah(direct.dsn)
+    table = app.table("uploads", notify=True, poll=30.0)
+
+    @table.handler
+    async def execute(record: dict) -> None:
+        seen.append(record["id"])
+
+    name = channel('"public"."uploads"')
+    await uploads.execute(
+        f"create function ring() returns trigger language plpgsql as $$ begin notify {name}; return null; end $$;"
+        " create trigger ring after insert on uploads for each statement execute function ring()"
+    )
+    async with node(app, notify=True) as conductor:
+        await eventually(lambda: _hears(conductor))
+        await asyncio.sleep(0.2)
+        await rows.add(1)
+        await eventually(lambda: _all(uploads, "completed"), 3)
+    assert seen == [1]
+
+
+async def _hears(conductor):
+    return len(conductor.open) == 2 and not conductor.open[1]._listener.deaf

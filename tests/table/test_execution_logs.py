@@ -10,6 +10,7 @@ import pytest
 from howdah import Transaction, current_job
 from howdah.table import journal
 from kit.node import drain, eventually, node
+from table.ground import ddl
 
 pytestmark = pytest.mark.anyio
 
@@ -131,3 +132,18 @@ async def test_a_zombie_logs_nothing(app, uploads, rows, store_for):
 
     await slow.log([((late.token, late.id), '[{"key":"zombie"}]')])
     assert await entries(uploads) == []
+
+
+async def test_logs_may_be_jsonb_and_states_varchar(app, conn, rows):
+    await conn.execute(ddl().replace("json[]", "jsonb[]").replace("text not null default 'queued'", "varchar"))
+    await conn.execute("insert into uploads (state) values ('queued')")
+    table = app.table("uploads")
+
+    @table.handler
+    async def execute(record) -> None:
+        with table.log("step"):
+            pass
+
+    await drain(app)
+    assert await rows.states() == ["completed"]
+    assert await conn.fetchval("select execution_logs[1] ->> 'key' from uploads") == "step"

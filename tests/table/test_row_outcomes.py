@@ -223,7 +223,7 @@ async def test_a_row_taken_away_by_hand_stops_its_handler(app, uploads, rows, ho
 
     await rows.add(2)
     async with node(app) as conductor:
-        await over(rows, "processing", "processing")
+        await eventually(lambda: _told(len(starts) == 2))
         if how == "deleted":
             await uploads.execute("delete from uploads where id = 1")
         else:

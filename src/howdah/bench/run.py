@@ -11,6 +11,7 @@ from howdah.bench.figure import Result
 from howdah.bench.ground import Ground
 from howdah.bench.latency import latency
 from howdah.bench.plan import Plan, Scenario
+from howdah.bench.table import table
 
 SCENARIOS = {
     scenario.name: scenario
@@ -22,6 +23,7 @@ SCENARIOS = {
         Scenario(name="sync", about="plain functions, in threads", measure=sync, share=0.2),
         Scenario(name="transactional", about="one insert in each job's commit", measure=transactional, share=0.1),
         Scenario(name="singles", about="jobs enqueued one by one", measure=singles, share=0.2),
+        Scenario(name="table", about="rows of a table of your own", measure=table, share=0.4, parts=2),
         Scenario(name="processes", about="two nodes or more", measure=processes, share=1),
     )
 }

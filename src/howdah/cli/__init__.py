@@ -29,6 +29,10 @@ LAZY = {
     "resume": ("howdah.cli.queues:resume", "Claim from paused queues again."),
     "retry": ("howdah.cli.act:retry", "Put failed or cancelled jobs back into their queue."),
     "schedules": ("howdah.cli.schedules:schedules", "List the recurring jobs; pause and resume them."),
+    "table": (
+        "howdah.cli.table:table",
+        "Tables of your own as work queues: check, look, act.",
+    ),
     "worker": ("howdah.cli.worker:worker", "Run a node: execute jobs until told to stop."),
 }
 """Where each command is, and what the overview says of it."""

@@ -30,6 +30,8 @@ from howdah.pg.database import Database
 from howdah.service import Outage, on_signals, wait
 from howdah.sources import Sources
 from howdah.supervisor import Supervisor
+from howdah.table.admin import counting
+from howdah.table.front import OpenTable
 from howdah.work.execute import Attempt
 from howdah.work.options import WorkerOptions, parse_queues
 
@@ -167,6 +169,7 @@ class Node:
     def _observed(self) -> AbstractAsyncContextManager[object]:
         if self._metrics is None:
             return nullcontext()
+
         conductor, (host, port) = self._conductor, self._metrics
         vitals = Vitals(
             node=lambda: conductor.node,
@@ -175,6 +178,7 @@ class Node:
             loop_lag=lambda: conductor.heart.loop_lag if conductor.heart else 0.0,
             slots=self._options.slots,
             lease=self._options.lease,
+            tables=lambda: [counting(front.plan) for front in conductor.open if isinstance(front, OpenTable)],
         )
         return observe_node(self._database, vitals, host=host, port=port)
 

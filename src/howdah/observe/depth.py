@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
@@ -30,13 +30,25 @@ class Queue(NamedTuple):
     """Seconds the oldest waiting job could have been running; ``None``: nothing waits."""
 
 
+Counting = tuple[str, str, Sequence[Any]]
+"""How a table of the application's is counted: its name, the statement and its values. The statement answers with
+one row, which begins with what is due, what waits but is not due yet, what is worked on, and the oldest."""
+
+
 class Depth:
     """Counts the queues of one database. Every node counts for itself, so the figures are the same on all."""
 
-    def __init__(self, database: Database, *, wanted: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        wanted: Callable[[], bool] = lambda: True,
+        tables: Callable[[], Sequence[Counting]] = tuple,
+    ) -> None:
         self._session = Session(database, "depth")
         self._sql = sql.load("howdah.observe", schema=database.schema)["depth"]
         self._wanted = wanted
+        self._tables = tables
         self._counted: tuple[float, list[Queue]] | None = None
         self._due = 0.0
         self._keep = STALE
@@ -59,9 +71,18 @@ class Depth:
         """Count now."""
         began = time.monotonic()
         queues = [Queue(*row) for row in await self._session.fetch(self._sql, timeout=TIMEOUT)]
+        failures: list[Exception] = []
+        for name, statement, values in self._tables():
+            try:
+                row = await self._session.fetchrow(statement, *values, timeout=TIMEOUT)
+                queues.append(Queue(name, *row[:4]))
+            except Exception as error:  # a table that is locked or gone must not hide the others
+                failures.append(error)
         now = time.monotonic()
         pause = max(COUNT_EVERY, SHARE * (now - began))
         self._counted, self._due, self._keep = (now, queues), now + pause, max(STALE, 3 * pause)
+        if failures:
+            raise failures[0]
         return queues
 
     async def _count_when_due(self) -> None:

@@ -148,6 +148,9 @@ class Failures:
             case "job.reset":
                 text = "took back %d expired leases: %d jobs requeued, %d ended"
                 log.info(text, facts["leases"], facts["requeued"], facts["ended"], extra=facts)
+            case "table.reset":
+                text = "took back rows of silent workers in table %s: %d requeued, %d failed"
+                log.info(text, facts["table"], facts["reset"], facts["failed"], extra=facts)
             case "prune.done":
                 log.info("pruned %d partitions, %d jobs", facts["partitions"], facts["jobs"], extra=facts)
 
@@ -183,9 +186,9 @@ def _log_failure(ack: Ack) -> None:
     error = ": ".join(part for part in (ack.error, ack.message) if part)
     if ack.outcome is Outcome.RETRY:
         facts["delay"] = ack.delay
-        text = "job %d (%s) failed, attempt %d of %d: %s; next try in %.1f s"
+        text = "job %s (%s) failed, attempt %d of %d: %s; next try in %.1f s"
         log.warning(text, job.id, job.kind, job.attempt, job.max_attempts, error, ack.delay, extra=facts)
     else:
         why = "is poison" if ack.outcome is Outcome.POISON else "failed for good"
-        text = "job %d (%s) %s, attempt %d of %d: %s"
+        text = "job %s (%s) %s, attempt %d of %d: %s"
         log.error(text, job.id, job.kind, why, job.attempt, job.max_attempts, error, extra=facts)

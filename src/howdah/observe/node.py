@@ -45,7 +45,7 @@ async def observe_node(
 
     What the application itself keeps in Prometheus's default registry is served along.
     """
-    depth = Depth(database, wanted=lambda: vitals.node() != 0)
+    depth = Depth(database, wanted=lambda: vitals.node() != 0, tables=vitals.tables)
     metrics = Metrics(vitals, depth)
     checks = Checks(vitals)
     health = None

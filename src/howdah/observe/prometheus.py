@@ -22,6 +22,12 @@ from howdah.outcome import Ack, Outcome
 from howdah.version import __version__
 
 COUNTED = tuple(outcome for outcome in Outcome if outcome is not Outcome.RELEASED)
+BY_LABEL = (
+    ("db_reconnects", ("role",), "Connections opened again, by their role."),
+    ("table_resets", ("table",), "Rows of silent workers that this node put back."),
+    ("table_reset_failures", ("table",), "Rows this node failed, for their workers went silent too often."),
+    ("hook_failures", ("kind", "hook"), "Hooks of the application that raised."),
+)
 Values = dict[tuple[str, ...], float]
 
 
@@ -57,7 +63,7 @@ class Metrics(Collector):
         self._kinds: defaultdict[str, Kind] = defaultdict(Kind)
         self._waits: defaultdict[str, Histogram] = defaultdict(Histogram)
         self._totals: Counter[str] = Counter()
-        self._reconnects: Counter[str] = Counter()
+        self._by_label: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name, _, _ in BY_LABEL}
         self._lost_tokens: deque[int] = deque(maxlen=1000)
         self._deaf = False
         self._unsubscribe: Callable[[], None] | None = None
@@ -66,6 +72,8 @@ class Metrics(Collector):
             "job.claim": self._hear_claim,
             "job.lost": self._hear_lost,
             "job.reset": lambda facts: self._add("leases_reset", facts["leases"]),
+            "table.reset": self._hear_table_reset,
+            "hook.fail": self._hear_hook_fail,
             "job.enqueue": lambda facts: self._add("jobs_enqueued", facts["jobs"]),
             "loop.fail": self._hear_fail,
             "loop.heal": self._hear_heal,
@@ -97,7 +105,8 @@ class Metrics(Collector):
         with self._lock:
             kinds = {label: kind.copy() for label, kind in self._kinds.items()}
             waits = {queue: histogram.copy() for queue, histogram in self._waits.items()}
-            totals, reconnects, deaf = self._totals.copy(), self._reconnects.copy(), self._deaf
+            by_label = {name: counts.copy() for name, counts in self._by_label.items()}
+            totals, deaf = self._totals.copy(), self._deaf
         yield _gauge("build_info", "Which Howdah this is.", ("version",), {(__version__,): 1})
         yield from _jobs(kinds, waits)
         for name, help in (
@@ -107,12 +116,8 @@ class Metrics(Collector):
             ("heartbeat_failures", "Heartbeats that failed; those of an outage are added when it ends."),
         ):
             yield CounterMetricFamily(f"howdah_{name}", help, totals[name])
-        by_role = CounterMetricFamily(
-            "howdah_db_reconnects", "Connections opened again, by their role.", None, ["role"]
-        )
-        for role, count in sorted(reconnects.items()):
-            by_role.add_metric([role], count)
-        yield by_role
+        for name, labels, help in BY_LABEL:
+            yield _counter(name, help, labels, by_label[name])
         yield _gauge("listen_deaf", "1 while wake-ups do not arrive and the node polls.", (), {(): int(deaf)})
         if self._vitals is not None:
             yield from self._worker(self._vitals, kinds)
@@ -149,6 +154,14 @@ class Metrics(Collector):
         self._lost_tokens.extend(fresh)
         self._add("leases_lost", len(fresh))
 
+    def _hear_table_reset(self, facts: dict[str, Any]) -> None:
+        table = self._kind_names.label(facts["table"])
+        self._by_label["table_resets"][table,] += facts["reset"]
+        self._by_label["table_reset_failures"][table,] += facts["failed"]
+
+    def _hear_hook_fail(self, facts: dict[str, Any]) -> None:
+        self._by_label["hook_failures"][self._kind_names.label(facts["kind"]), facts["hook"]] += 1
+
     def _hear_fail(self, facts: dict[str, Any]) -> None:
         if facts["loop"] == "heartbeat":
             self._add("heartbeat_failures", 1)
@@ -159,7 +172,7 @@ class Metrics(Collector):
 
     def _hear_connect(self, facts: dict[str, Any]) -> None:
         if facts["again"]:
-            self._reconnects[facts["role"]] += 1
+            self._by_label["db_reconnects"][facts["role"],] += 1
 
     def _set_deaf(self, deaf: bool) -> None:
         self._deaf = deaf
@@ -209,6 +222,13 @@ def _gauge(name: str, help: str, labels: tuple[str, ...], values: Values) -> Met
     for key, value in values.items():
         gauge.add_metric(key, value)
     return gauge
+
+
+def _counter(name: str, help: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], int]) -> Metric:
+    counter = CounterMetricFamily(f"howdah_{name}", help, labels=labels)
+    for key, value in sorted(values.items()):
+        counter.add_metric(key, value)
+    return counter
 
 
 def _jobs(kinds: Mapping[str, Kind], waits: Mapping[str, Histogram]) -> Iterator[Metric]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from howdah.observe.depth import Counting
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
@@ -27,3 +29,6 @@ class Vitals:
 
     lease: float
     """Seconds its work stays its own without a heartbeat."""
+
+    tables: Callable[[], Sequence[Counting]] = tuple
+    """How the tables it works on are counted."""

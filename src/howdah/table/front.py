@@ -56,7 +56,7 @@ class OpenTable:
     """A table as one node works on it."""
 
     def __init__(self, plan: Plan, handler: TableHandler, site: Site, opened: list[OpenTable]) -> None:
-        self._plan = plan
+        self._plan = self.plan = plan
         self._handler = handler
         self.store = TableStore(site.database, plan, pool=site.pool, gate=handler)
         self._opened = opened

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from howdah import telemetry
-from howdah.errors import ConfigError
+from howdah.errors import ConfigError, Poison
 from howdah.handler import Executor, Handler
 from howdah.job import Job
 from howdah.outcome import Ack
@@ -79,10 +79,17 @@ class TableHandler(Handler):
     async def after(self, job: Job, ack: Ack) -> None:
         try:
             if self._has["after_execute"]:
-                await _run(self._target.after_execute, self.record.read(job), ack.outcome)
+                await self._after_execute(job, ack)
         finally:
             for each in self.over:
                 await each(job, ack)
+
+    async def _after_execute(self, job: Job, ack: Ack) -> None:
+        try:
+            record = self.record.read(job)
+        except (LookupError, Poison):
+            return  # the attempt has failed for it; there is nothing to hand to the hook
+        await _run(self._target.after_execute, record, ack.outcome)
 
     # ---------------------------------------------------------------- what the front asks
 

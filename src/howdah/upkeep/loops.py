@@ -54,13 +54,10 @@ class Upkeep:
 
     async def grow(self) -> None:
         """Keep partitions ahead."""
-        async with self._session.use() as conn:
-            try:
-                async with conn.transaction():
-                    await conn.execute("select set_config('lock_timeout', '500ms', true)")
-                    await conn.fetchval(self._sql["grow"])
-            except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-                pass  # next time; there are partitions ahead
+        try:
+            await self._session.fetchval(self._sql["grow"])
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            pass  # next time; there are partitions ahead
 
     async def write_tally(self) -> None:
         """Add what finished here to the minute's totals."""

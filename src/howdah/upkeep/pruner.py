@@ -13,7 +13,6 @@ from howdah.pg.database import Database
 
 DAY = 86400.0
 BATCH = 10_000
-LOCK_TIMEOUT = "2s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +65,8 @@ class Pruner:
         return Pruned(partitions, jobs)
 
     async def _drop_one(self, conn: asyncpg.Connection, keep: tuple[float, float]) -> int | None:
-        """Waits only briefly for the lock: everybody else would wait behind us."""
         try:
-            async with conn.transaction():
-                await conn.execute("select set_config('lock_timeout', $1, true)", LOCK_TIMEOUT)
-                dropped = await conn.fetchval(self._sql["prune_partition"], *keep, timeout=300)
-                return None if dropped is None else int(dropped)
+            dropped = await conn.fetchval(self._sql["prune_partition"], *keep, timeout=300)
+            return None if dropped is None else int(dropped)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             return None

@@ -36,6 +36,8 @@ class Scheduler:
             await self._declare()
             self._declared = True
         async with self._session.use() as conn, conn.transaction():
+            # a process frozen in here must not keep the other nodes from firing
+            await conn.execute("select set_config('idle_in_transaction_session_timeout', '10s', true)")
             rows = await conn.fetch(self._sql["schedule_due"], list(self._schedules), AHEAD)
             for row in rows:
                 schedule = self._schedules[row["name"]]

@@ -151,8 +151,11 @@ create table {schema}.schedule (
 
 -- ---------------------------------------------------------------- partitions
 
+-- These two take strong locks, so they wait only briefly for them, and are called as one statement each: a process
+-- that is frozen between two statements of a transaction would hold everybody up.
+
 create function {schema}.grow(ahead int default 4, size bigint default 1000000) returns int
-language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $howdah$
 declare
     head  bigint;
     top   bigint;
@@ -188,7 +191,7 @@ end $howdah$;
 -- (failures, live jobs) moves to the default partition, the rest is dropped with the table. One partition a
 -- call, so that the lock is short. Returns the jobs dropped, or null when there is nothing to drop.
 create function {schema}.prune_partition(done_before timestamptz, failed_before timestamptz, keep_at_most int default 20000)
-returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
+returns bigint language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $howdah$
 declare
     part  record;
     head  bigint;

@@ -7,7 +7,8 @@
 -- out: id, token, state: those that were ours
 --
 -- Rows are locked in id order, so that two acks never wait for each other in a circle; the token is compared
--- with what the lock found. A row keeps its token when it ends: an ack whose reply was lost is recognised by it
+-- with what the lock found. LEFT joins because the planner takes an inner one for a single row, and then reads all
+-- rows once for each. A row keeps its token when it ends: an ack whose reply was lost is recognised by it
 -- when it comes again, and changes nothing.
 
 with told as materialized (
@@ -24,12 +25,11 @@ found as materialized (
 ),
 ours as materialized (
     select told.id, told.token, told.delay, told.message, found.state = 'processing' as fresh,
+        told.state = 'queued' and told.delay is null as released,
         case when found.cancel and told.state in ('errored', 'queued') then 'canceled' else told.state end as state,
-        told.state = 'queued' and told.delay is null as released
+        found.state as was
     from told
-    join found on found.id = told.id and found.token = told.token
-    where found.state = 'processing'
-       or found.state = case when found.cancel and told.state in ('errored', 'queued') then 'canceled' else told.state end
+    left join found on found.id = told.id and found.token = told.token
 ),
 over as (
     update {namespace}.{table} as t
@@ -46,5 +46,6 @@ over as (
     from ours
     where t.{id} = any(array(select id from ours where fresh))
       and t.{id} = ours.id
+      and ours.fresh
 )
-select id, token, state from ours
+select id, token, state from ours where fresh or was = state

@@ -15,15 +15,16 @@ found as materialized (
     for no key update
 ),
 ours as materialized (
-    select told.id, told.token, told.entries
+    select told.id, told.token, told.entries, found.id is not null as held
     from told
-    join found on found.id = told.id and found.token = told.token
+    left join found on found.id = told.id and found.token = told.token
 ),
 kept as (
     update {namespace}.{table} as t
     set {execution_logs} = array(select e.entry from json_array_elements(ours.entries::json) with ordinality e(entry, place) order by e.place)::pg_catalog.{logs_type}
     from ours
-    where t.{id} = any(array(select id from ours))
+    where t.{id} = any(array(select id from ours where held))
       and t.{id} = ours.id
+      and ours.held
 )
-select id, token from ours
+select id, token from ours where held

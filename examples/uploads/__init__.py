@@ -1,0 +1,1 @@
+"""The worked example of tables: uploads that become symbols."""

@@ -1,0 +1,271 @@
+"""`howdah table`: tables of the application's own as work queues: check, create, look, act."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import click
+
+from howdah.cli.common import DURATION, Target, as_json, finish, read_ids, run, targeted
+from howdah.cli.failure import INCOMPLETE
+from howdah.cli.output import age, cell, dump, printable, show
+from howdah.errors import ConfigError
+from howdah.pg import migrate
+from howdah.pg.database import Database
+from howdah.table import ddl
+from howdah.table.admin import Count, Said, TableAdmin, TableRow, TableStatus
+from howdah.table.check import Report, examine
+from howdah.table.columns import STATES
+from howdah.table.name import RelationName
+from howdah.table.options import TableOptions
+
+MOST_LINES = 20
+COLUMNS = {
+    "id": lambda row: row.id,
+    "state": lambda row: row.state,
+    "failures": lambda row: row.failures,
+    "resets": lambda row: row.resets,
+    "at": lambda row: row.finished_at or row.started_at or row.process_after or row.queued_at,
+    "worker": lambda row: row.worker,
+    "message": lambda row: row.message,
+}
+
+
+@click.group()
+def table() -> None:
+    """Tables of your own as work queues: check them, look at their rows, act on these.
+
+    NAME is a table with its schema, as SQL writes it, or the name it has in the app. With an app (`-a`) the options of
+    its `app.table(…)` count; without, the columns have the names of the contract.
+
+    \b
+    howdah table check app.uploads --sql | psql
+    howdah table status app.uploads
+    """
+
+
+@table.command()
+@click.argument("name")
+@click.option("--sql", "as_sql", is_flag=True, help="Print the statements that add what is missing.")
+@click.option("--trigger", is_flag=True, help="Print the trigger that wakes nodes when the table gets work, too.")
+@as_json
+@targeted
+def check(target: Target, name: str, as_sql: bool, trigger: bool, as_json: bool) -> None:
+    """Say exactly what a table lacks to be worked on, and how to add it. Changes nothing.
+
+    Exits 1 when something is missing or wrong; with --sql only when statements alone cannot put it right.
+
+    \b
+    howdah table check app.uploads
+    howdah table check app.uploads -a shop.jobs:app --sql --trigger > upgrade.sql
+    """
+    database, options = chosen(target, name)
+    report = run(examine(database, options))
+    if as_json:
+        dump(report)
+    elif as_sql or trigger:
+        click.echo(script(report, findings=as_sql, trigger=trigger), nl=False)
+        finish(INCOMPLETE if as_sql and any(not finding.sql for finding in report.findings) else 0)
+        return
+    else:
+        for finding in report.findings:
+            click.echo(printable(f"{finding.what}\n  → {finding.fix}"))
+        if not report.findings:
+            click.echo(
+                printable(f"table {report.table} is ready; a claim reads {', '.join(report.reads) or 'nothing'}")
+            )
+        elif any(finding.sql for finding in report.findings):
+            click.echo("add --sql to see the statements", err=True)
+    finish(INCOMPLETE if report.findings else 0)
+
+
+@table.command()
+@click.argument("name")
+@targeted
+def create(target: Target, name: str) -> None:
+    """Print a complete table, with its indexes, for you to add columns to.
+
+    \b
+    howdah table create app.uploads | psql
+    """
+    click.echo(ddl.script(ddl.create(named(target, name))), nl=False)
+
+
+@table.command()
+@click.argument("name")
+@as_json
+@targeted
+def status(target: Target, name: str, as_json: bool) -> None:
+    """Count the rows by state, and say how long the oldest waits.
+
+    What waits and is worked on is counted; what is over is estimated in a big table, and marked with ~.
+
+    \b
+    howdah table status app.uploads
+    """
+    found: TableStatus = acted(target, name, TableAdmin.status)
+    if as_json:
+        dump(found)
+        return
+    columns: dict[str, Callable[[tuple[str, Count]], Any]] = {
+        "state": lambda each: each[0],
+        "rows": lambda each: each[1],
+    }
+    show(list(found.states.items()), columns)
+    click.echo(f"due now: {found.due}, the oldest waits {age(found.oldest)}" if found.due else "nothing is due now")
+
+
+@table.command("list")
+@click.argument("name")
+@click.option("-s", "--state", type=click.Choice(STATES), help="Only rows in this state.")
+@click.option("--before", metavar="ID", help="Only rows with a smaller id: the next page.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@as_json
+@targeted
+def list_(target: Target, name: str, state: str | None, before: str | None, limit: int, as_json: bool) -> None:
+    """List rows, newest first: those with the largest id.
+
+    \b
+    howdah table list app.uploads --state failed
+    howdah table list app.uploads --before 1200 --json
+    """
+
+    async def look(admin: TableAdmin) -> Sequence[TableRow]:
+        start = None if before is None else read_rows(admin, [before])[0]
+        return await admin.list(state, before=start, limit=limit)
+
+    show(acted(target, name, look), COLUMNS, as_json=as_json, empty="no rows")
+
+
+@table.command()
+@click.argument("name")
+@click.argument("ids", nargs=-1, required=True)
+@as_json
+@targeted
+def retry(target: Target, name: str, ids: Sequence[str], as_json: bool) -> None:
+    """Put failed and errored rows back, to start anew at once: no failure counts any more.
+
+    Exits 1 when some were left alone: in another state, or unknown.
+
+    \b
+    howdah table retry app.uploads 5 7 10-20
+    """
+    said = acted(target, name, lambda admin: admin.retry(read_rows(admin, ids)))
+    tell(said, "put back", as_json=as_json)
+
+
+@table.command()
+@click.argument("name")
+@click.argument("ids", nargs=-1, required=True)
+@click.option("--after", type=DURATION, default="0s", help="Not before this has passed: 90s, 10m, 24h.")
+@as_json
+@targeted
+def requeue(target: Target, name: str, ids: Sequence[str], after: float, as_json: bool) -> None:
+    """Have rows worked on again, or later, whatever became of them; those that are over start anew.
+
+    Exits 1 when some were left alone: worked on now, or unknown.
+
+    \b
+    howdah table requeue app.uploads 5 7 --after 10m
+    """
+    said = acted(target, name, lambda admin: admin.requeue(read_rows(admin, ids), after))
+    tell(said, "requeued", as_json=as_json)
+
+
+@table.command()
+@click.argument("name")
+@click.argument("ids", nargs=-1, required=True)
+@as_json
+@targeted
+def cancel(target: Target, name: str, ids: Sequence[str], as_json: bool) -> None:
+    """Cancel rows: waiting ones at once, those that are worked on by the next heartbeat.
+
+    Exits 1 when some were left alone: already over, or unknown.
+
+    \b
+    howdah table cancel app.uploads 5 7 10-20
+    """
+    said = acted(target, name, lambda admin: admin.cancel(read_rows(admin, ids)))
+    tell(said, "canceled", as_json=as_json)
+
+
+def named(target: Target, name: str) -> TableOptions:
+    """The options of the app's table of this name, or those of a table of the contract."""
+    tables = target.app().tables if target.settings().app is not None else {}
+    if name in tables:
+        return tables[name].options
+    relation = RelationName.parse(name)
+    same = [each.options for each in tables.values() if each.options.relation.parts == relation.parts]
+    if len(same) > 1:
+        raise ConfigError(f"table {name} is several in the app; name one of {[options.name for options in same]}")
+    if tables and not same:
+        click.echo(f"the app has no table {name!r}; taken for one with the columns of the contract", err=True)
+    return same[0] if same else TableOptions(table=name, name=cell(relation))
+
+
+def chosen(target: Target, name: str) -> tuple[Database, TableOptions]:
+    """The database and the options of a table."""
+    return target.database(), named(target, name)
+
+
+def acted(target: Target, name: str, act: Callable[[TableAdmin], Awaitable[Any]]) -> Any:
+    """Do something with the rows of a table."""
+    database, options = chosen(target, name)
+
+    async def main() -> Any:
+        async with opened(database, options) as admin:
+            return await act(admin)
+
+    return run(main())
+
+
+@asynccontextmanager
+async def opened(database: Database, options: TableOptions) -> AsyncIterator[TableAdmin]:
+    """Somebody who can act on this table; refuses a schema this code does not know."""
+    conn = await database.connect("admin")
+    try:
+        await migrate.check(database, conn)
+        yield await TableAdmin.open(conn, options, database.schema)
+    finally:
+        conn.terminate()
+
+
+def read_rows(admin: TableAdmin, words: Sequence[str]) -> list[Any]:
+    """Read ids as the table has them: numbers and ranges of these, or whatever was typed."""
+    return list(read_ids(words) if admin.numbered else dict.fromkeys(map(admin.read_id, words)))
+
+
+def script(report: Report, *, findings: bool, trigger: bool) -> str:
+    """The statements that put a table right, each below what it is for."""
+    parts, done = [], set()
+    for finding in report.findings if findings else ():
+        parts.append(ddl.remark(f"{finding.what}: {finding.fix}") + "\n" + ddl.script(finding.sql))
+        done |= set(finding.sql)
+    if trigger and report.trigger is None:
+        raise ConfigError(f"table {report.table} does not exist, so it cannot have a trigger; create it first")
+    if trigger and report.trigger is not None and report.trigger not in done:
+        parts.append(ddl.remark("wake nodes when the table gets work; app.table(…, notify=True) listens") + "\n")
+        parts.append(ddl.script([report.trigger]))
+    return "".join(parts) or ddl.remark(f"nothing is missing in table {report.table}") + "\n"
+
+
+def tell(said: Sequence[Said], verb: str, *, as_json: bool) -> None:
+    """Say what became of each row; exit 1 unless all of it was done."""
+    left = [each for each in said if not each.did]
+    if as_json:
+        dump(said)
+    else:
+        asked = sum(each.said == "asked" for each in said)
+        more = f", {asked} of them by their next heartbeat" if asked else ""
+        click.echo(f"{verb} {len(said) - len(left)} of {len(said)} rows{more}")
+        if left:
+            why: dict[str, Callable[[Said], Any]] = {
+                "id": lambda each: each.id,
+                "left alone": lambda each: f"it is {each.was}" if each.was else "there is no such row",
+            }
+            show(left[:MOST_LINES], why)
+        if len(left) > MOST_LINES:
+            click.echo(f"and {len(left) - MOST_LINES} more")
+    finish(INCOMPLETE if left else 0)

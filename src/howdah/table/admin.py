@@ -1,0 +1,202 @@
+"""TableAdmin: look at the rows of a table and act on them; what the command line calls."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from howdah.errors import ConfigError, HowdahError
+from howdah.pg.sql import identifier, literal
+from howdah.table.columns import NUMBERS, STATES
+from howdah.table.options import TableOptions
+from howdah.table.plan import Plan
+from howdah.table.statements import build, read
+from howdah.table.where import conjunction
+
+PATIENCE = 5.0
+"""Seconds a statement may take."""
+LARGEST_PAGE = 1000
+CHUNK = 1000
+"""Rows acted on in one transaction."""
+SMALL = 8 * 1024 * 1024
+"""A table of so many bytes is counted, not estimated."""
+LIVE = ("queued", "errored", "processing")
+BITS = dict(zip(NUMBERS, (16, 32, 64), strict=True))
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many rows are in one state."""
+
+    rows: int | None
+    """``None``: nobody knows."""
+    exact: bool = True
+
+    def __str__(self) -> str:
+        return "?" if self.rows is None else f"{'' if self.exact else '~'}{self.rows}"
+
+
+class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A table at one moment."""
+
+    table: str
+    states: dict[str, Count]
+    due: int
+    """Rows that could be claimed now."""
+    oldest: float | None
+    """Seconds the oldest of these waits."""
+
+
+class TableRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one row, under the names of the contract; its other columns are the application's."""
+
+    id: int | str
+    state: str | None
+    failures: int
+    resets: int
+    queued_at: datetime | None
+    process_after: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    last_heartbeat_at: datetime | None
+    worker: str | None
+    message: str | None
+    cancel: bool
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a row that somebody wanted changed."""
+
+    id: int | str
+    was: str | None
+    """The state it was in; ``None``: there is no such row."""
+    said: str
+    """queued, canceled, asked (its worker stops at the next heartbeat) or left."""
+
+    @property
+    def did(self) -> bool:
+        """Whether it was done, or asked of the worker."""
+        return self.said != "left"
+
+
+def counting(plan: Plan) -> tuple[str, str, Sequence[Any]]:
+    """What the table is called, the statement that counts what lives in it, and its values."""
+    where, values = conjunction([plan.options.where] if plan.options.where else [], 0)
+    return plan.options.name, build("count", _names(plan), where=where), values
+
+
+class TableAdmin:
+    """Count, list, retry, requeue, cancel. Every answer is bounded in size and in time."""
+
+    def __init__(self, conn: Any, plan: Plan) -> None:
+        self._conn = conn
+        self._plan = plan
+        self._names = _names(plan)
+
+    @classmethod
+    async def open(cls, conn: Any, options: TableOptions, schema: str) -> TableAdmin:
+        """Somebody who can act on this table, or :class:`ConfigError` when it cannot be worked on."""
+        return cls(conn, await Plan.make(conn, options, schema))
+
+    @property
+    def numbered(self) -> bool:
+        """Whether ids are numbers."""
+        return self._names["id_type"] in NUMBERS
+
+    async def status(self, *, small: int = SMALL) -> TableStatus:
+        """What waits and is worked on, exactly; what is over, estimated unless the table is smaller than ``small``."""
+        _, statement, values = counting(self._plan)
+        async with self._look() as conn:
+            live = await conn.fetchrow(statement, *values)
+            ended = await conn.fetchrow(read()["count_ended"], self._plan.table.oid, self._plan.options.columns.state)
+            if ended["bytes"] <= small:
+                rows = await conn.fetch(build("count_all", self._names))
+                over = {row["state"]: Count(row["rows"]) for row in rows}
+                rest = Count(0)
+            else:
+                seen = zip(ended["states"] or (), ended["rows"] or (), strict=True)
+                over = {state: Count(rows, exact=False) for state, rows in seen}
+                rest = Count(0 if over else None, exact=False)
+        states = {state: Count(live[state]) if state in LIVE else over.get(state, rest) for state in STATES}
+        return TableStatus(table=str(self._plan.table), states=states, due=live["due"], oldest=live["oldest"])
+
+    async def list(self, state: str | None = None, *, before: Any = None, limit: int = 50) -> Sequence[TableRow]:
+        """Rows by descending id, below ``before``: pass the last id of a page to get the next one."""
+        if not 1 <= limit <= LARGEST_PAGE:
+            raise ConfigError(f"limit must be from 1 to {LARGEST_PAGE}, got {limit!r}; ask for the next page instead")
+        if state is not None and state not in STATES:
+            raise ConfigError(f"there is no state {state!r}; use {', '.join(STATES)}")
+        column = identifier(self._plan.options.columns.state)
+        fragments = {} if before is not None else {"before": ""}
+        fragments["state"] = f"\n  and t.{column} = {literal(state)}" if state else ""
+        page = [before] if before is not None else []
+        async with self._look(by_id=state not in LIVE) as conn:
+            rows = await conn.fetch(build("list", self._names, **fragments), limit, *page)
+        return [TableRow(**{**row, "id": self._id(row["id"])}) for row in rows]
+
+    async def retry(self, ids: Sequence[Any]) -> Sequence[Said]:
+        """Put failed and errored rows back, to start anew at once; says what became of each."""
+        return await self._act("retry", ids)
+
+    async def requeue(self, ids: Sequence[Any], after: float = 0.0) -> Sequence[Said]:
+        """Have rows worked on after so many seconds, unless they are worked on now; says what became of each."""
+        return await self._act("requeue", ids, after)
+
+    async def cancel(self, ids: Sequence[Any]) -> Sequence[Said]:
+        """Cancel rows: waiting ones at once, others by the next heartbeat; says what became of each."""
+        return await self._act("cancel_rows", ids)
+
+    def read_id(self, word: str) -> str:
+        """An id that is no number, as it was typed."""
+        if self._names["id_type"] != "uuid":
+            return word
+        try:
+            return str(uuid.UUID(word))
+        except ValueError:
+            raise ConfigError(f"{word!r} is not an id of table {self._plan.table}; its ids are uuids") from None
+
+    async def _act(self, verb: str, ids: Sequence[Any], *values: Any) -> Sequence[Said]:
+        statement, said = build(verb, self._names), []
+        known = [id for id in ids if self._fits(id)]
+        for start in range(0, len(known), CHUNK):
+            async with self._look(readonly=False) as conn:
+                rows = await conn.fetch(statement, known[start : start + CHUNK], *values)
+            said += [Said(id=self._id(row["id"]), was=row["was"], said=row["said"]) for row in rows]
+        return said + [Said(id=id, was=None, said="left") for id in ids if not self._fits(id)]
+
+    def _fits(self, id: Any) -> bool:
+        """A number too big for the column is no row's."""
+        return not self.numbered or abs(id) < 2 ** (BITS[self._names["id_type"]] - 1)
+
+    def _id(self, text: str) -> int | str:
+        return int(text) if self.numbered else text
+
+    @asynccontextmanager
+    async def _look(self, *, readonly: bool = True, by_id: bool = False) -> AsyncIterator[Any]:
+        """A transaction that gives up in time; ``by_id``: read in the order of ids, whatever statistics say."""
+        async with self._conn.transaction(readonly=readonly):
+            sorts = "off" if by_id else "on"
+            await self._conn.execute(
+                "select set_config('statement_timeout', $1, true), set_config('enable_seqscan', 'off', true),"
+                " set_config('enable_sort', $2, true), set_config('enable_bitmapscan', $2, true)",
+                str(int(PATIENCE * 1000)),
+                sorts,
+            )
+            try:
+                yield self._conn
+            except asyncpg.QueryCanceledError:
+                raise HowdahError(
+                    f"this took longer than {PATIENCE:g} s and was stopped; `howdah table check` says which index is"
+                    " missing, and a row that somebody has locked makes us wait"
+                ) from None
+
+
+def _names(plan: Plan) -> dict[str, str]:
+    table, columns = plan.table, plan.options.columns
+    own = {"namespace": table.namespace, "table": table.name, "alias": table.alias}
+    return {**dict(columns.items()), **own, "id_type": table.attributes[columns.id].type}

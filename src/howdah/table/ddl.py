@@ -1,0 +1,216 @@
+"""DDL: what a table needs to be worked on, as statements to print. Nothing here runs them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from howdah.pg.sql import identifier, literal
+from howdah.table.catalog import Relation
+from howdah.table.columns import NEEDS, STATES, Columns
+from howdah.table.front import channel
+from howdah.table.name import unquote
+from howdah.table.options import TableOptions
+from howdah.table.statements import build
+
+WAITING = ("queued", "errored")
+LIVE = {*WAITING, "processing"}
+_DECLARED = re.compile(r"(.+?)(?: not null)?(?: default (.+))?")
+_NEGATED = re.compile(r"<>|\bNOT\b")
+_LONGEST = 63
+
+
+class Key(NamedTuple):
+    """One column of an index."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = False
+
+    def render(self) -> str:
+        """As SQL, quoted."""
+        nulls = "" if self.nulls_first == self.descending else " nulls first" if self.nulls_first else " nulls last"
+        return identifier(self.column) + (" desc" if self.descending else "") + nulls
+
+
+class Index(NamedTuple):
+    """An index that is there."""
+
+    name: str
+    is_primary: bool
+    columns: list[str]
+    descending: list[bool]
+    nulls_first: list[bool]
+    predicate: str | None
+    speaks_of: list[str]
+    """The columns in it and in its predicate."""
+
+    def ordered_by(self, order: Sequence[Key]) -> bool:
+        """Whether it can be read in this order, from one end or the other."""
+        keys = [Key(*key) for key in zip(self.columns, self.descending, self.nulls_first, strict=True)]
+        backwards = [Key(key.column, not key.descending, not key.nulls_first) for key in order]
+        return keys[: len(order)] in (list(order), backwards)
+
+    def holds(self, states: Collection[str], *columns: str) -> bool:
+        """Whether it holds rows of these states and none that are over; its condition is on these columns only."""
+        about = set(self.speaks_of)
+        if columns[0] not in about or about - {*columns, *self.columns} or _NEGATED.search(self.predicate or ""):
+            return False
+        found = set(re.findall(r"'((?:''|[^'])*)'", re.sub(r'"(?:""|[^"])*"', "", self.predicate or "")))
+        return found.issuperset(states) and found <= LIVE
+
+
+def declared(role: str) -> tuple[str, str | None]:
+    """The type of a column of the contract, and its default if it needs one.
+
+    >>> declared("state"), declared("process_after")
+    (('text', "'queued'"), ('timestamptz', None))
+    """
+    match = _DECLARED.fullmatch(NEEDS[role].ddl)
+    assert match is not None
+    return match[1], match[2]
+
+
+def claim_order(options: TableOptions, known: Collection[str]) -> list[Key]:
+    """The columns a claim is ordered by, the id last."""
+    keys = []
+    for order in options.orders:
+        nulls_first = order.nulls == "first" if order.nulls else order.descending
+        keys.append(Key(order.column(known) or unquote(order.word), order.descending, nulls_first))
+    return keys if options.columns.id in [key.column for key in keys] else [*keys, Key(options.columns.id)]
+
+
+def create(options: TableOptions) -> list[str]:
+    """A complete table, with its indexes."""
+    relation, columns = options.relation, options.columns
+    lines = {name: NEEDS[role].ddl for role, name in columns.items()}
+    order = claim_order(options, lines)
+    for key in order:
+        lines.setdefault(key.column, "integer not null default 0")
+    for name in options.budget.cost.values() if options.budget else ():
+        lines.setdefault(name, "integer not null default 0")
+    body = ",\n".join(f"    {identifier(name)} {ddl}" for name, ddl in lines.items())
+    name = relation.parts[-1]
+    return [
+        f"create table {relation.quoted} (\n{body}\n)",
+        waiting_index(relation.quoted, index_name(name, "waiting"), columns, order),
+        processing_index(relation.quoted, index_name(name, "processing"), columns),
+        cancel_index(relation.quoted, index_name(name, "cancel"), columns),
+    ]
+
+
+def waiting_index(table: str, name: str, columns: Columns, order: Sequence[Key]) -> str:
+    """The index a claim reads: what waits, in the order of the claim."""
+    return _index(table, name, order, _waits(columns))
+
+
+def processing_index(table: str, name: str, columns: Columns) -> str:
+    """The index a look for silent workers reads. By id: an index on the heartbeat would make heartbeats dear."""
+    return _index(table, name, [Key(columns.id)], f"{identifier(columns.state)} = 'processing'")
+
+
+def cancel_index(table: str, name: str, columns: Columns) -> str:
+    """The index a look for waiting rows that are to be cancelled reads; it is empty nearly always."""
+    return _index(table, name, [Key(columns.id)], f"{identifier(columns.cancel)} and {_waits(columns)}")
+
+
+def id_index(table: Relation, name: str, id: str) -> str:
+    """The index rows are found by; on a partitioned table it cannot be unique by itself."""
+    unique = "unique " if table.kind == "r" else ""
+    return f"create {unique}index if not exists {identifier(name)} on {table.quoted} ({identifier(id)})"
+
+
+def index_name(table: str, what: str) -> str:
+    """A name for an index of this table, no longer than names may be.
+
+    >>> index_name("uploads", "waiting"), len(index_name("ü" * 31, "waiting").encode())
+    ('uploads_waiting', 62)
+    """
+    room = _LONGEST - len(what) - 1
+    return table.encode()[:room].decode(errors="ignore") + "_" + what
+
+
+def add_column(table: Relation, role: str, name: str, *, keyed: bool) -> str:
+    """Add a column of the contract; ``keyed``: there is a primary key already."""
+    ddl = NEEDS[role].ddl
+    if role == "id" and table.kind == "p":
+        ddl = "uuid not null default gen_random_uuid()"  # a key would need the columns it is partitioned by
+    elif role == "id" and keyed:
+        ddl = ddl.replace("primary key", "unique")
+    return f"alter table {table.quoted} add column if not exists {identifier(name)} {ddl}"
+
+
+def change_type(table: Relation, role: str, name: str, have: str) -> list[str]:
+    """Give a column of the contract its type; nothing when its values cannot be converted."""
+    (type, default), column = declared(role), identifier(name)
+    if role == "id" or not _converts(have, type):
+        return []
+    parts = [f"alter column {column} drop default", f"alter column {column} type {type} using {column}::{type}"]
+    parts += [f"alter column {column} set default {default}"] if default else []
+    return [f"alter table {table.quoted} {', '.join(parts)}"]
+
+
+def alter_column(table: Relation, name: str, how: str) -> str:
+    """Change one column."""
+    return f"alter table {table.quoted} alter column {identifier(name)} {how}"
+
+
+def allow_states(
+    table: Relation, columns: Columns, constraint: str, condition: str, states: Sequence[str]
+) -> list[str]:
+    """Let a constraint allow more states."""
+    change, more = f"alter table {table.quoted}", ", ".join(map(literal, states))
+    widened = f"check (({condition}) or {identifier(columns.state)} in ({more}))"
+    return [
+        f"{change} drop constraint if exists {identifier(constraint)}",
+        f"{change} add constraint {identifier(constraint)} {widened}",
+    ]
+
+
+def add_labels(enum: str, labels: Collection[str]) -> list[str]:
+    """Add the states an enum lacks."""
+    return [f"alter type {enum} add value if not exists {literal(state)}" for state in STATES if state not in labels]
+
+
+def trigger(table: Relation, columns: Columns) -> str:
+    """The trigger that wakes nodes when the table gets work."""
+    names = {
+        **dict(columns.items()),
+        "namespace": table.namespace,
+        "table": table.name,
+        "function": index_name(table.name, "wake"),
+        "channel": channel(table.quoted),
+    }
+    text = build("trigger", names)
+    return text[text.index("\ncreate ") + 1 :].rstrip().removesuffix(";")  # without the comment at its top
+
+
+def script(statements: Sequence[str]) -> str:
+    """Statements as one text."""
+    return "".join(f"{each};\n" for each in statements)
+
+
+def remark(text: str) -> str:
+    """A comment; names in it cannot end it.
+
+    >>> remark("column 'a\\n; drop table b'")
+    "-- column 'a ; drop table b'"
+    """
+    return "-- " + " ".join(text.split())
+
+
+def _converts(have: str, type: str) -> bool:
+    if type == "text" or have in ("text", "varchar"):
+        return type != "json[]"
+    groups = (("int2", "int4", "int8", "numeric"), ("integer", "bigint")), (("timestamp", "date"), ("timestamptz",))
+    return any(have in froms and type in tos for froms, tos in groups)
+
+
+def _waits(columns: Columns) -> str:
+    return f"{identifier(columns.state)} in ({', '.join(map(literal, WAITING))})"
+
+
+def _index(table: str, name: str, keys: Sequence[Key], condition: str) -> str:
+    columns = ", ".join(key.render() for key in keys)
+    return f"create index if not exists {identifier(name)} on {table} ({columns}) where {condition}"
