@@ -169,7 +169,6 @@ class Node:
     def _observed(self) -> AbstractAsyncContextManager[object]:
         if self._metrics is None:
             return nullcontext()
-
         conductor, (host, port) = self._conductor, self._metrics
         vitals = Vitals(
             node=lambda: conductor.node,
