@@ -172,3 +172,28 @@ async def _enqueue(stamp, n):
         return await stamp.enqueue(n)
     except Exception:
         return None
+
+
+@notified
+async def test_a_long_transaction_elsewhere_costs_an_idle_node_little(app, stamp, database, conn):
+    own = await asyncpg.connect(database.dsn)
+    transaction = own.transaction()
+    await transaction.start()
+    await own.execute("create temp table elsewhere (x int)")  # it has an id, and may have enqueued for all we know
+    async with node(app, poll=60.0) as conductor:
+        await asleep(conductor)
+        store, looks = conductor.open[0].store, 0
+        claim = store.claim
+
+        async def counted(*args):
+            nonlocal looks
+            looks += 1
+            return await claim(*args)
+
+        store.claim = counted
+        await asyncio.sleep(3.5)
+        assert 2 <= looks <= 30
+        made = await stamp.enqueue(1)
+        await ended(conn, made.id, 5)
+    await transaction.rollback()
+    await own.close()

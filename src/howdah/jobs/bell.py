@@ -46,6 +46,7 @@ class Bell:
         self._hung = 0.0
         self._in_flight: list[int] = []
         self._step = 0
+        self._look = 0.0
         self._due = float("inf")
         self._heard = float("inf")
         self._backstop = 0.0
@@ -89,31 +90,30 @@ class Bell:
             await self._fall_asleep()
             return
         while True:
-            pause, now = self._pause(), time.monotonic()
-            rung = await wait(self._rung, pause)
-            if rung:
+            if await wait(self._rung, self._pause()):
                 self._rung.clear()
                 self._asleep = False
                 self._woken = True
                 return
             now = time.monotonic()
+            if now - self._hung > SIGN:
+                self._asleep = False  # it lapsed while we were held up: start over
+                return
             if now >= self._due or now >= self._backstop:
                 self._backstop = now + self._poll_interval()
                 return
-            if self._in_flight and pause < SIGN / 2:
+            if now - self._hung >= SIGN / 2:
+                await self._doze()
+            if self._in_flight and now >= self._look:
                 self._in_flight = await self._session.fetchval(self._sql["in_flight"], self._in_flight)
                 self._step += 1
+                self._look = time.monotonic() + self._ramp()
                 return
-            if now - self._hung >= SIGN / 2:
-                if now - self._hung > SIGN:
-                    self._asleep = False  # it lapsed while we were held up: start over
-                    return
-                await self._doze()
 
     async def _fall_asleep(self) -> None:
         self._rung.clear()
-        in_flight = await self._doze()
-        self._in_flight, self._step = in_flight, 0
+        self._in_flight, self._step = await self._doze(), 0
+        self._look = time.monotonic() + self._ramp()
         self._asleep = True
         self._backstop = time.monotonic() + self._poll_interval()
 
@@ -130,11 +130,11 @@ class Bell:
         return list(row["in_flight"])
 
     def _pause(self) -> float:
-        now = time.monotonic()
-        pauses = [self._due - now, self._backstop - now, self._hung + SIGN / 2 - now]
-        if self._in_flight:
-            pauses.append(RAMP[self._step] if self._step < len(RAMP) else 0.25 if self._step < PATIENT else 1.0)
-        return max(0.0, min(pauses))
+        until = min(self._due, self._backstop, self._hung + SIGN / 2, self._look if self._in_flight else float("inf"))
+        return max(0.0, until - time.monotonic())
+
+    def _ramp(self) -> float:
+        return RAMP[self._step] if self._step < len(RAMP) else 0.25 if self._step < PATIENT else 1.0
 
     def _poll_interval(self) -> float:
         return min(self._poll, DEAF_POLL) if self._deaf() else self._poll
