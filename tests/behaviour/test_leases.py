@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from howdah import Backoff, ConfigError, WorkerOptions, telemetry
+from howdah import ConfigError, WorkerOptions, telemetry
 from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
-from kit.node import ended, eventually, job, node, quick, state
+from kit.node import ended, eventually, job, node, state
 
 pytestmark = pytest.mark.anyio
 
@@ -260,5 +260,3 @@ async def test_a_lease_is_reset_only_once_when_many_try(app, note, conn, store_f
 def test_a_lease_below_two_heartbeats_is_refused():
     with pytest.raises(ConfigError, match="at least two heartbeats"):
         WorkerOptions(lease=9, heartbeat=5)
-    assert quick().lease == 2.0
-    assert Backoff().first == 30

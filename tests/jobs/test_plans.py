@@ -6,7 +6,6 @@ with the settings of our own connections and with the server's defaults, as behi
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from typing import Any
@@ -220,4 +219,3 @@ async def test_a_claim_does_not_depend_on_what_analyze_saw(look):
 def test_the_bounds_can_fail(server: Any, template: str):
     """The check itself: a walk over a big table is seen."""
     assert walks(json.dumps({"Node Type": "Seq Scan", "Relation Name": "done_0_1000000", "Plan Rows": 1e6}), "done")
-    assert asyncio.iscoroutinefunction(test_claim)

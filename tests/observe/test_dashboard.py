@@ -27,6 +27,8 @@ def test_every_metric_of_the_dashboard_is_exported_and_every_exported_one_is_sho
     metrics.hear("job.claim", {"jobs": [job]})
     metrics.hear("job.ack", {"acks": [Ack(job, Outcome.OK, 10)]})
     metrics.hear("pg.connect", {"role": "ack", "again": True})
+    metrics.hear("table.reset", {"table": "uploads", "reset": 1, "failed": 1})
+    metrics.hear("hook.fail", {"kind": "uploads", "hook": "after_execute", "error": ValueError()})
     exported = {name for name, _ in samples(generate_latest(metrics).decode())}
 
     asked = {name for query in _queries(json.loads(DASHBOARD.read_text())) for name in NAME.findall(query)}

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kit.farm import LEASE, Farm, app, deadly, effect, frozen, plain
+from kit.farm import LEASE, Farm, app, deadly, effect, frozen
 from kit.node import ended, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
@@ -175,7 +175,6 @@ async def test_a_stopped_node_finishes_what_it_runs(database, conn, marks):
     assert len(times) == done
     assert done + left == 40
     assert done > 0
-    assert plain.kind == "plain"
 
 
 async def some(conn):

@@ -210,7 +210,8 @@ async def _stopped(pid):
 
 
 @pytest.mark.stories
-async def test_the_rows_of_a_killed_node_are_worked_on_elsewhere(database, uploads, rows):
+@pytest.mark.parametrize("budget", ["", "1"])
+async def test_the_rows_of_a_killed_node_are_worked_on_elsewhere(database, uploads, rows, budget):
     await uploads.execute("create table mark (n int, pid int)")
     await rows.add(300)
     env = {
@@ -220,6 +221,7 @@ async def test_the_rows_of_a_killed_node_are_worked_on_elsewhere(database, uploa
         "TRANSACTIONAL": "1",
         "FENCE": "1",
         "PAUSE": "0.05",
+        "BUDGET": budget,
     }
     start = lambda: subprocess.Popen([sys.executable, "-m", "table.zombie"], env=env)  # noqa: E731
     nodes = [start(), start()]

@@ -7,14 +7,15 @@ import os
 import signal
 from pathlib import Path
 
-from howdah import Howdah, Transaction, WorkerOptions
+from howdah import Budget, Howdah, Transaction, WorkerOptions
 from howdah.table import store
 from howdah.table.statements import read
 from howdah.work.worker import Worker
 
 app = Howdah()
 TRANSACTIONAL = bool(os.environ.get("TRANSACTIONAL"))
-table = app.table("uploads", transactional=TRANSACTIONAL, stalled_after=2.0, heartbeat=0.4, poll=0.3)
+BUDGET = Budget(load=400, cost={"load": "n"}) if os.environ.get("BUDGET") else None
+table = app.table("uploads", transactional=TRANSACTIONAL, stalled_after=2.0, heartbeat=0.4, poll=0.3, budget=BUDGET)
 
 
 def freeze() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from howdah import Poison, Retention
+from howdah.upkeep.loops import Upkeep
 from howdah.upkeep.pruner import DAY, Pruned, Pruner
 from kit.node import drain, job, state
 
@@ -148,3 +149,21 @@ async def test_pruning_is_also_a_task(app, works, conn):
     assert (await job(conn, made.id))["result"] == b'{"partitions":0,"jobs":18}'
     assert b'"jobs":' in (await job(conn, stricter.id))["result"]
     assert await conn.fetchval("select count(*) from howdah.job where kind = 'works'") == 0
+
+
+async def test_strong_locks_are_never_held_between_two_statements(app, works, direct, conn, monkeypatch):
+    """A process frozen in a transaction of its own would hold everybody up; so upkeep has none."""
+    await small_partitions(conn)
+    await app.enqueue_many(works.job(n) for n in range(250))
+    await drain(app)
+    await age(conn, 40)
+    await conn.execute("select setval('howdah.job_id', 40000000)")
+
+    def refuse(*_args, **_options):
+        raise AssertionError("a transaction was opened")
+
+    monkeypatch.setattr("asyncpg.Connection.transaction", refuse)
+    upkeep = Upkeep(direct, retention=Retention())
+    await upkeep.grow()
+    assert (await Pruner(direct, Retention()).prune()).partitions > 0
+    await upkeep._session.close()
