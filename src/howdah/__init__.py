@@ -10,16 +10,21 @@ if TYPE_CHECKING:
     from howdah.errors import (
         ArgumentError,
         ConfigError,
+        ConsecutiveFailures,
         DatabaseUnreachable,
+        EventError,
         HowdahError,
         LeaseLost,
+        NoEvents,
         Poison,
         Retry,
         SchemaError,
+        StreamConflict,
         TransactionLost,
     )
     from howdah.job import Job, State, current_job
     from howdah.jobs.new import Enqueued, NewJob
+    from howdah.log.event import Appended, Event, NewEvent, current_event
     from howdah.outcome import Cancel, Outcome, Snooze
     from howdah.retry import Backoff
     from howdah.store import Transaction
@@ -31,19 +36,25 @@ if TYPE_CHECKING:
     from howdah.work.options import WorkerOptions
 
 __all__ = [
+    "Appended",
     "ArgumentError",
     "Backoff",
     "Budget",
     "Cancel",
     "Columns",
     "ConfigError",
+    "ConsecutiveFailures",
     "DatabaseUnreachable",
     "Enqueued",
+    "Event",
+    "EventError",
     "Howdah",
     "HowdahError",
     "Job",
     "LeaseLost",
+    "NewEvent",
     "NewJob",
+    "NoEvents",
     "Outcome",
     "Poison",
     "Retention",
@@ -51,12 +62,14 @@ __all__ = [
     "SchemaError",
     "Snooze",
     "State",
+    "StreamConflict",
     "Task",
     "Transaction",
     "TransactionLost",
     "Where",
     "WorkerOptions",
     "__version__",
+    "current_event",
     "current_job",
 ]
 
@@ -66,16 +79,21 @@ _HOMES = {
     "howdah.errors": (
         "ArgumentError",
         "ConfigError",
+        "ConsecutiveFailures",
         "DatabaseUnreachable",
+        "EventError",
         "HowdahError",
         "LeaseLost",
+        "NoEvents",
         "Poison",
         "Retry",
         "SchemaError",
+        "StreamConflict",
         "TransactionLost",
     ),
     "howdah.job": ("Job", "State", "current_job"),
     "howdah.jobs.new": ("Enqueued", "NewJob"),
+    "howdah.log.event": ("Appended", "Event", "NewEvent", "current_event"),
     "howdah.outcome": ("Cancel", "Outcome", "Snooze"),
     "howdah.retry": ("Backoff",),
     "howdah.store": ("Transaction",),

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Concatenate, Literal, Unpack, overload
+from typing import Any, Concatenate, Literal, TypeVar, Unpack, overload
 
 from howdah import contrib, telemetry
 from howdah.arguments import LARGEST
@@ -15,12 +15,17 @@ from howdah.errors import ArgumentError, ConfigError
 from howdah.front import Front
 from howdah.handler import Executor, Handler
 from howdah.jobs.admin import Admin
-from howdah.jobs.client import is_native
 from howdah.jobs.foreign import Foreign
 from howdah.jobs.front import JobFront
 from howdah.jobs.new import Enqueued, NewJob
 from howdah.jobs.schedule import Missed, Schedule
+from howdah.log.append import ForeignAppender
+from howdah.log.consumer import Consumer, ConsumerSettings, options_of
+from howdah.log.crew import Crew
+from howdah.log.log import Log
+from howdah.log.types import Types
 from howdah.pg import migrate
+from howdah.pg.borrow import is_native
 from howdah.pg.database import Database, dsn_from_environment
 from howdah.place import Place, Portal
 from howdah.retry import Retries
@@ -32,6 +37,8 @@ from howdah.upkeep import builtin
 from howdah.upkeep.pruner import Retention
 from howdah.upkeep.scheduler import Scheduler
 from howdah.work.options import WorkerOptions
+
+H = TypeVar("H")
 
 
 class Howdah:
@@ -52,12 +59,24 @@ class Howdah:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.tables: dict[str, Table] = {}
         self.schedules: dict[str, Schedule] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.types = Types(largest_payload)
+        """The classes of events, and the upcasters between their versions."""
+        self.event = self.types.event
+        self.upcaster = self.types.upcaster
         self._own: dict[str, Task[..., Any]] = {}
         self.prune = self._bring(builtin.prune(lambda: self.database, lambda: self.retention))
         """A task that comes with every app: prune by its retention, or by the seconds given."""
         self._here = Place(self)
         self._portal: Portal | None = None
         self._lock = threading.Lock()
+        self.log = Log(
+            self.types,
+            here=lambda: self._here.log(),
+            there=lambda call: self._there().call(lambda place: call(place.log())),
+            foreign=lambda: self.foreign_appender,
+        )
+        """The event log: append to it, read it, wait for those that follow it."""
 
     # ---------------------------------------------------------------- tasks
 
@@ -143,6 +162,23 @@ class Howdah:
         self.tables[made.name] = made
         return made
 
+    # ---------------------------------------------------------------- events
+
+    def consumer(self, name: str, **settings: Unpack[ConsumerSettings]) -> Callable[[H], H]:
+        """Make a coroutine function, or a class with ``handle``, follow the event log.
+
+        It takes ``event``, or ``events`` for a whole batch, and ``tx``: what is done through it and the checkpoint
+        are one commit.
+        """
+
+        def register(target: H) -> H:
+            if name in self.consumers:
+                raise ConfigError(f"two consumers are named {name!r}")
+            self.consumers[name] = Consumer(name, target, options_of(name, settings, self.types))
+            return target
+
+        return register
+
     # ---------------------------------------------------------------- enqueue
 
     async def enqueue(self, job: NewJob, conn: Any = None) -> Enqueued:
@@ -185,6 +221,7 @@ class Howdah:
         self._dsn = dsn
         self._schema = schema or self._schema
         self.__dict__.pop("foreign", None)
+        self.__dict__.pop("foreign_appender", None)
         self._here = Place(self)
         self._portal = None
 
@@ -204,9 +241,9 @@ class Howdah:
 
     def conductor(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> Conductor:
         """A node that is ready to run."""
-        if not self.tasks and not self.tables:
+        if not self.tasks and not self.tables and not self.consumers:
             raise ConfigError(
-                "no task or table is registered, so there is nothing to work on; decorate one with @app.task"
+                "no task, table or consumer is registered, so there is nothing to work on; decorate one with @app.task"
             )
         fronts: list[Front] = [JobFront(self.handlers), *(table.front for table in self.tables.values())]
         return Conductor(
@@ -216,6 +253,7 @@ class Howdah:
             retention=self.retention,
             scheduler=self._scheduler if self.schedules else None,
             upkeep=upkeep,
+            crew=(lambda site: Crew(self.consumers, self.types, site)) if self.consumers else None,
         )
 
     def _scheduler(self) -> Scheduler:
@@ -246,3 +284,8 @@ class Howdah:
     def foreign(self) -> Foreign:
         """Enqueues through connections of other libraries; needs no DSN of its own."""
         return Foreign(self._schema, contrib.borrow)
+
+    @cached_property
+    def foreign_appender(self) -> ForeignAppender:
+        """Appends through connections of other libraries; needs no DSN of its own."""
+        return ForeignAppender(self._schema, contrib.borrow)

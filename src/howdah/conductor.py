@@ -11,6 +11,7 @@ import asyncpg
 
 from howdah import telemetry
 from howdah.front import Front, OpenFront, Site
+from howdah.log.crew import Crew
 from howdah.node.beat import Pulse
 from howdah.node.heart import Beat, Heart
 from howdah.node.registry import deregister, node_name, register
@@ -43,6 +44,7 @@ class Conductor:
         retention: Retention | None = None,
         scheduler: Callable[[], Scheduler] | None = None,
         upkeep: bool = True,
+        crew: Callable[[Site], Crew] | None = None,
     ) -> None:
         self._database = database
         self._fronts = fronts
@@ -50,10 +52,12 @@ class Conductor:
         self._retention = retention or Retention()
         self._scheduler = scheduler
         self._with_upkeep = upkeep
+        self._make_crew = crew
         self.node = 0
         self.workers: list[Worker] = []
         self.open: list[OpenFront] = []
         self.beats: list[Beat] = []
+        self.crew: Crew | None = None
         self.heart: Heart | None = None
         self._stopping = self._now = False
 
@@ -72,6 +76,8 @@ class Conductor:
         self._stopping, self._now = True, self._now or now
         for worker in self.workers:
             worker.stop(now=now)
+        if self.crew:
+            self.crew.stop(now=now)
 
     async def run(self) -> None:
         """Work until :meth:`stop` (or until nothing is left, when draining)."""
@@ -114,6 +120,11 @@ class Conductor:
                 worker.stop(now=self._now)
             self.workers.append(worker)
             self.beats.append(opened.beat(worker))
+        if self._make_crew:
+            self.crew = self._make_crew(site)
+            await self.crew.open()
+            if self._stopping:
+                self.crew.stop(now=self._now)
 
     def _start_beside(self, beside: list[asyncio.Task[None]], over: asyncio.Event) -> None:
         """The heart, the listeners and the upkeep run beside the work."""
@@ -137,8 +148,10 @@ class Conductor:
             beside.append(asyncio.create_task(upkeep.run(over), name="howdah upkeep"))
 
     async def _work(self) -> None:
-        """Run every worker; if one breaks, the others drain."""
+        """Run every worker, and the consumers; if one breaks, the others drain."""
         tasks = [asyncio.create_task(worker.run(), name="howdah worker") for worker in self.workers]
+        if self.crew:
+            tasks.append(asyncio.create_task(self.crew.run(), name="howdah consumers"))
         try:
             await asyncio.gather(*tasks)
         except BaseException:
@@ -150,13 +163,16 @@ class Conductor:
         running = len(self.running)
         draining = bool(self.workers) and not self.ready
         state = "draining" if draining else "busy" if running else "idle"
-        return Pulse(state, running, any(front.troubled for front in self.open))
+        troubled = any(front.troubled for front in self.open) or (self.crew is not None and self.crew.troubled)
+        return Pulse(state, running, troubled)
 
     def _lose_expired(self) -> None:
         for worker in self.workers:
             worker.lose_expired()
 
     async def _goodbye(self, pool: asyncpg.Pool) -> None:
+        if self.crew:
+            await self.crew.close()
         try:
             await asyncio.wait_for(deregister(self._database, self.node), 3)
         except Exception as error:

@@ -5,8 +5,12 @@
     ├── ArgumentError          these arguments cannot be enqueued; nothing was
     ├── DatabaseUnreachable    no answer from PostgreSQL
     ├── SchemaError            the database is not at the version this code needs
-    ├── LeaseLost              the job is no longer ours to finish
-    └── TransactionLost        the server ended the transaction of a job
+    ├── LeaseLost              the job, or the share of a consumer, is no longer ours
+    ├── TransactionLost        the server ended the transaction of a job
+    ├── StreamConflict         the stream is not at the version the append expected
+    ├── NoEvents               an append without events
+    ├── EventError             an event cannot be written or read as asked
+    └── ConsecutiveFailures    a consumer failed too often, and stops the node as it was told to
 
     Poison                     raised by a handler: never retry this job
     Retry                      raised by a handler: retry, after this long
@@ -38,11 +42,27 @@ class SchemaError(HowdahError):
 
 
 class LeaseLost(HowdahError):
-    """The job is no longer ours to finish: its lease ran out and somebody else may hold it."""
+    """The job, or the share of a consumer, is no longer ours: somebody else may hold it."""
 
 
 class TransactionLost(HowdahError):
     """The server ended the transaction of a job, and with it everything it wrote."""
+
+
+class StreamConflict(HowdahError):
+    """The stream is not at the version the append expected; nothing was appended. Read it again and decide anew."""
+
+
+class NoEvents(HowdahError, ValueError):
+    """An append was asked for without events."""
+
+
+class EventError(HowdahError, ValueError):
+    """An event cannot be written, or read, as it was asked; the message says why."""
+
+
+class ConsecutiveFailures(HowdahError):
+    """A consumer with ``on_failure="stop_worker"`` failed too often in a row, so the node stops."""
 
 
 class Poison(Exception):

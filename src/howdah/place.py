@@ -13,6 +13,9 @@ import asyncpg
 from howdah.jobs.admin import Admin
 from howdah.jobs.client import Client
 from howdah.jobs.foreign import Foreign
+from howdah.log.append import ForeignAppender
+from howdah.log.log import Clients, clients
+from howdah.log.types import Types
 from howdah.pg.database import Database
 
 T = TypeVar("T")
@@ -28,6 +31,12 @@ class Owner(Protocol):
     @property
     def foreign(self) -> Foreign: ...
 
+    @property
+    def foreign_appender(self) -> ForeignAppender: ...
+
+    @property
+    def types(self) -> Types: ...
+
 
 class Place:
     """The pool and the clients of one event loop; made anew when the loop changes."""
@@ -38,6 +47,7 @@ class Place:
         self._opening: asyncio.Task[asyncpg.Pool] | None = None
         self._client: Client | None = None
         self._admin: Admin | None = None
+        self._log: Clients | None = None
 
     def client(self) -> Client:
         self._settle()
@@ -51,9 +61,16 @@ class Place:
             self._admin = Admin(self._app.database, self._pool)
         return self._admin
 
+    def log(self) -> Clients:
+        self._settle()
+        if self._log is None:
+            app = self._app
+            self._log = clients(app.database, self._pool, app.types, app.foreign_appender)
+        return self._log
+
     async def close(self) -> None:
         opening, self._opening = self._opening, None
-        self._client = self._admin = None
+        self._client = self._admin = self._log = None
         if opening is None or self._loop is not asyncio.get_running_loop():
             return
         await asyncio.wait([opening])
@@ -63,7 +80,7 @@ class Place:
     def _settle(self) -> None:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._opening, self._client, self._admin = loop, None, None, None
+            self._loop, self._opening, self._client, self._admin, self._log = loop, None, None, None, None
 
     async def _pool(self) -> asyncpg.Pool:
         if self._opening is None or (self._opening.done() and self._opening.exception()):

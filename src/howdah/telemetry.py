@@ -11,6 +11,16 @@ Rooms emit, exporters in ``observe`` subscribe, and neither imports the other. A
     job.enqueue    jobs (int)
     table.reset    table, reset, failed: rows of silent workers were taken back
     table.oversized  table, ids: rows bigger than the whole budget
+    log.append     events (int)
+    consumer.start    consumer, part, position: this node took it over
+    consumer.stop     consumer, part, reason: this node no longer follows it
+    consumer.batch    consumer, part, events (int), position, seconds: a batch was committed
+    consumer.fail     consumer, part, position, failures, error: an event, or a whole batch, raised
+    consumer.halt     consumer, part, position, error: it stands still until somebody resumes, skips or resets it
+    consumer.park     consumer, part, position, error: an event was set aside
+    leader.gain    this node now assigns consumers
+    leader.lose    it no longer does
+    consumer.assign   moves (int), unassigned (list of names nobody can consume)
     schedule.fire  name, slots (int), job: a recurring job was enqueued for so many slots
     node.start     node, name, queues, slots
     node.stop      node, seconds
@@ -29,6 +39,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from howdah.job import current
@@ -75,12 +86,19 @@ def surround(job: Any) -> Iterator[None]:
 _trace_context: Callable[[], str | None] | None = None
 
 
+carried: ContextVar[str | None] = ContextVar("howdah_trace", default=None)
+"""The trace of the event that is being consumed here."""
+
+
 def trace_context() -> str | None:
-    """The W3C trace context (``traceparent``) of the caller; inside a handler, that of its job."""
-    if _trace_context:
-        return _trace_context()
+    """The W3C trace context (``traceparent``) of the caller; inside a handler, that of its job or event."""
+    return _trace_context() if _trace_context else inherited()
+
+
+def inherited() -> str | None:
+    """The trace of the job whose handler is running here, or of the event being consumed."""
     job = current.get(None)
-    return job.trace if job is not None else None
+    return job.trace if job is not None else carried.get()
 
 
 def set_trace_context(source: Callable[[], str | None] | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from howdah.jobs.foreign import Borrowed
+from howdah.pg.borrow import Borrowed
 
 LIBRARIES = ("psycopg", "sqlalchemy", "django")
 

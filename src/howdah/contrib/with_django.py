@@ -13,7 +13,7 @@ from django.utils.connection import ConnectionProxy
 
 from howdah.contrib.parameters import percent
 from howdah.errors import ConfigError
-from howdah.jobs.foreign import Borrowed
+from howdah.pg.borrow import Borrowed
 
 P = ParamSpec("P")
 R = TypeVar("R")

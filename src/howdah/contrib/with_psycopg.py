@@ -9,7 +9,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from howdah.contrib.parameters import percent
-from howdah.jobs.foreign import Borrowed
+from howdah.pg.borrow import Borrowed
 
 
 def borrow(conn: object) -> Borrowed | None:

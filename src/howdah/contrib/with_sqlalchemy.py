@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from howdah.contrib.parameters import colon
 from howdah.errors import ConfigError
-from howdah.jobs.foreign import Borrowed
+from howdah.pg.borrow import Borrowed
 
 
 def borrow(conn: object) -> Borrowed | None:

@@ -9,6 +9,7 @@ from itertools import groupby, islice
 from typing import Any
 
 from howdah.jobs.new import Enqueued, NewJob
+from howdah.pg.copy import field
 from howdah.pg.database import columns
 from howdah.pg.sql import render
 
@@ -88,12 +89,12 @@ class Bulk:
                 b"\\N" if job.timeout is None else str(job.timeout).encode(),
                 job.priority,
                 job.max_attempts,
-                _text(job.queue),
-                _text(job.kind),
-                _text(job.key),
-                job.payload.replace(b"\\", b"\\\\"),
-                b"\\N" if job.meta is None else job.meta.replace(b"\\", b"\\\\"),
-                _text(job.trace),
+                field(job.queue),
+                field(job.kind),
+                field(job.key),
+                field(job.payload),
+                field(job.meta),
+                field(job.trace),
             )
             for id, job, due in rows
         )
@@ -124,9 +125,3 @@ def _runs(rows: Iterable[tuple[int, NewJob]]) -> Iterator[tuple[int, int, str, s
         ids = [id for _, id, _ in run]
         for lo in range(ids[0], ids[-1] + 1, LONGEST_RUN):
             yield lo, min(lo + LONGEST_RUN, ids[-1] + 1), queue, kind, priority
-
-
-def _text(value: str | None) -> bytes:
-    if value is None:
-        return b"\\N"
-    return value.encode().replace(b"\\", b"\\\\").replace(b"\t", b"\\t").replace(b"\n", b"\\n").replace(b"\r", b"\\r")

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import asyncpg
-
 from howdah import telemetry
 from howdah.errors import DatabaseUnreachable
 from howdah.jobs.bulk import CHUNK, Bulk
 from howdah.jobs.foreign import Foreign
 from howdah.jobs.new import Enqueued, NewJob
 from howdah.pg import sql
-from howdah.pg.database import BROKEN, Database, hide_password
+from howdah.pg.borrow import is_native
+from howdah.pg.database import Database
+from howdah.pg.reach import Reach
 from howdah.store import Transaction
 
 
@@ -104,35 +104,5 @@ class Client:
                 if not future.done():
                     future.set_result(each)
 
-    def _reach(self) -> _Reach:
-        return _Reach(self._pool, self._database)
-
-
-class _Reach:
-    """A pooled connection whose failures are named for what they are."""
-
-    def __init__(self, pool: Callable[[], Any], database: Database) -> None:
-        self._open = pool
-        self._database = database
-        self._holder: Any = None
-
-    async def __aenter__(self) -> Any:
-        try:
-            self._holder = (await self._open()).acquire()
-            return await self._holder.__aenter__()
-        except BROKEN as error:
-            raise DatabaseUnreachable(f"cannot reach {hide_password(self._database.dsn)}: {error}") from error
-
-    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        await self._holder.__aexit__(kind, error, trace)
-        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):  # a demoted server: no connection to it is of use
-            await (await self._open()).expire_connections()
-        if isinstance(error, BROKEN):
-            raise DatabaseUnreachable(
-                f"lost {hide_password(self._database.dsn)} while enqueueing, it may or may not have happened: {error}"
-            ) from error
-
-
-def is_native(conn: Any) -> bool:
-    """Whether this is a connection of our own driver."""
-    return isinstance(conn, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy)
+    def _reach(self) -> Reach:
+        return Reach(self._pool, self._database, "enqueueing")

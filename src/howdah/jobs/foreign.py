@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Awaitable, Sequence
+from typing import Any, cast
 
 import msgspec
 
 from howdah import telemetry
-from howdah.errors import ConfigError
 from howdah.jobs.new import Enqueued, NewJob
+from howdah.pg.borrow import Borrow, borrowed
 from howdah.pg.sql import render
 
 STATEMENT = """
@@ -25,19 +25,6 @@ order by job.place
 """
 
 
-class Borrowed(Protocol):
-    """A connection of another library, through which one statement can be run."""
-
-    is_async: bool
-
-    def run(self, statement: str, params: Mapping[str, Any]) -> Any:
-        """Run a statement with ``:name`` parameters; rows, or an awaitable of rows if ``is_async``."""
-        ...
-
-
-Borrow = Callable[[object], Borrowed | None]
-
-
 class Foreign:
     """Enqueues by the SQL function, so that only the schema must be known. One statement, however many jobs."""
 
@@ -47,26 +34,13 @@ class Foreign:
 
     async def enqueue(self, jobs: Sequence[NewJob], conn: object) -> list[Enqueued]:
         """Enqueue through an asynchronous connection."""
-        borrowed = self._adapt(conn)
-        if not borrowed.is_async:
-            raise ConfigError(f"{type(conn).__name__} is synchronous; call enqueue_sync, or give an async connection")
-        return _made(await cast("Awaitable[Any]", borrowed.run(self._statement, _params(jobs))))
+        through = borrowed(self._borrow, conn, is_async=True, verb="enqueue")
+        return _made(await cast("Awaitable[Any]", through.run(self._statement, _params(jobs))))
 
     def enqueue_sync(self, jobs: Sequence[NewJob], conn: object) -> list[Enqueued]:
         """Enqueue through a synchronous connection."""
-        borrowed = self._adapt(conn)
-        if borrowed.is_async:
-            raise ConfigError(f"{type(conn).__name__} is asynchronous; await enqueue(...) instead")
-        return _made(borrowed.run(self._statement, _params(jobs)))
-
-    def _adapt(self, conn: object) -> Borrowed:
-        borrowed = self._borrow(conn)
-        if borrowed is None:
-            raise ConfigError(
-                f"cannot enqueue through a {type(conn).__module__}.{type(conn).__name__}; give an asyncpg, psycopg,"
-                " SQLAlchemy or Django connection, or call the SQL function enqueue yourself"
-            )
-        return borrowed
+        through = borrowed(self._borrow, conn, is_async=False, verb="enqueue")
+        return _made(through.run(self._statement, _params(jobs)))
 
 
 def _params(jobs: Sequence[NewJob]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from howdah import telemetry
-from howdah.job import Job, current
+from howdah.job import Job
 
 _installed: Callable[[Job], AbstractContextManager[object]] | None = None
 
@@ -28,15 +28,13 @@ def install(*, parent: bool = False, tracer_provider: Any = None) -> bool:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "opentelemetry":
             raise
-        telemetry.set_trace_context(inherited)
         return False
     if tracer_provider is None and not Spans.wanted():
-        telemetry.set_trace_context(inherited)  # nobody records: a span per job would be for nothing
-        return False
+        return False  # nobody records: a span per job would be for nothing
     spans = Spans(parent=parent, tracer_provider=tracer_provider)
     _installed = spans.around
     telemetry.around.append(_installed)
-    telemetry.set_trace_context(lambda: spans.traceparent() or inherited())
+    telemetry.set_trace_context(lambda: spans.traceparent() or telemetry.inherited())
     return True
 
 
@@ -47,9 +45,3 @@ def uninstall() -> None:
         telemetry.around.remove(_installed)
     _installed = None
     telemetry.set_trace_context(None)
-
-
-def inherited() -> str | None:
-    """The trace of the job whose handler is running here, for the jobs it enqueues."""
-    job = current.get(None)
-    return job.trace if job is not None else None

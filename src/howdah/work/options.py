@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from howdah.errors import ConfigError
 from howdah.handler import check_name
@@ -38,11 +39,20 @@ class WorkerOptions:
     drain: bool = False
     """Stop by itself as soon as nothing is left to do now."""
 
+    rebalance: float = 5.0
+    """Between two looks of the leader at which node consumes what; it also looks when a node comes or goes."""
+
+    dispatch: float = 0.2
+    """Between two looks for new events when no wake-up arrives."""
+
+    leader: Literal["lease", "advisory"] = "lease"
+    """How the leader of the consumers is chosen: by a row, or by a lock of a session of its own."""
+
     largest_result: int = 1024 * 1024
     """Bytes of JSON a handler may return."""
 
     def __post_init__(self) -> None:
-        for name in ("slots", "poll", "heartbeat", "lease", "largest_result"):
+        for name in ("slots", "poll", "heartbeat", "lease", "rebalance", "dispatch", "largest_result"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be above zero, got {getattr(self, name)!r}")
         if not self.grace >= 0:
@@ -51,6 +61,8 @@ class WorkerOptions:
             raise ConfigError(
                 f"lease must be at least two heartbeats, got lease {self.lease:g} s and heartbeat {self.heartbeat:g} s"
             )
+        if self.leader not in ("lease", "advisory"):
+            raise ConfigError(f"leader must be 'lease' or 'advisory', got {self.leader!r}")
         for queue, limit in (self.queues or {}).items():
             check_name("queue", queue)
             if limit is not None and not limit > 0:

@@ -1,0 +1,1 @@
+"""The event log, and the consumers that follow it."""

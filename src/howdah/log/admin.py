@@ -1,0 +1,180 @@
+"""LogAdmin: look at the log and its consumers, and act on them; what the command line and the dashboard call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from howdah.errors import ConfigError, HowdahError
+from howdah.log.read import Frontier
+from howdah.log.rows import ConsumerRow, Holder, LogStatus, ParkedRow
+from howdah.pg import sql
+from howdah.pg.database import Database
+from howdah.pg.reach import Reach
+
+To = Literal["beginning", "end"] | int | datetime
+DEAD = 30.0
+"""Seconds after which a silent node counts as dead, for people to see."""
+LARGEST_PAGE = 1000
+MOST_HOLDERS = 100
+PATIENCE = 5.0
+
+
+class LogAdmin:
+    """Status, consumers, pause, resume, reset, skip, forget, switch; parked events."""
+
+    def __init__(self, database: Database, pool: Callable[[], Any]) -> None:
+        self._database = database
+        self._pool = pool
+        self._sql = sql.load("howdah.log", schema=database.schema)
+
+    async def status(self) -> LogStatus:
+        """Head, frontier, and which transactions hold it back."""
+        async with self._reach() as conn:
+            frontier = await self._frontier(conn)
+            holders = [Holder(**row) for row in await conn.fetch(self._sql["holders"], MOST_HOLDERS)]
+            leading = await conn.fetchrow(self._sql["leading"])
+        return LogStatus(head=frontier.head, frontier=frontier.safe, holders=holders, **leading)
+
+    async def consumers(self, name: str | None = None) -> Sequence[ConsumerRow]:
+        """Every consumer, part by part: owner, position, lag, rate, state, last error."""
+        async with self._reach() as conn:
+            frontier = await self._frontier(conn)
+            rows = await conn.fetch(self._sql["consumers"], frontier.safe, DEAD, timeout=PATIENCE)
+        found = [ConsumerRow(**row) for row in rows if name is None or row["consumer"] == name]
+        if name is not None and not found:
+            raise unknown(name)
+        return found
+
+    async def stands(self, name: str) -> Any:
+        """Where the part of a consumer that is furthest behind stands, and whether it rests."""
+        async with self._reach() as conn:
+            row = await conn.fetchrow(self._sql["stands"], name)
+        if row is None:
+            raise unknown(name)
+        return row
+
+    async def pause(self, name: str, by: str | None = None) -> None:
+        """Let a consumer rest, on every node; the batch at hand is finished."""
+        async with self._reach() as conn:
+            if await conn.fetchrow(self._sql["pause"], name, by) is None:
+                raise unknown(name)
+
+    async def resume(self, name: str) -> bool:
+        """Let a paused or halted consumer go on where it stands; returns whether it rested."""
+        async with self._reach() as conn:
+            row = await conn.fetchrow(self._sql["resume"], name)
+        if row is None:
+            raise unknown(name)
+        return bool(row["was"])
+
+    async def reset(self, name: str, to: To, *, part: int | None = None) -> int:
+        """Move a consumer to a position, to the beginning, the end or a moment; returns the position.
+
+        It handles again, or leaves out, what lies between. A halted one goes on.
+        """
+        async with self._reach() as conn:
+            position = await self._position(conn, to)
+            if not await conn.fetch(self._sql["reset"], name, part, position):
+                raise unknown(name, part)
+        return position
+
+    async def skip(self, name: str, *, part: int | None = None) -> Sequence[int]:
+        """Move a consumer past the event it failed on; returns the positions left out."""
+        async with self._reach() as conn:
+            skipped = await conn.fetch(self._sql["skip"], name, part)
+            if not skipped and await conn.fetchrow(self._sql["stands"], name) is None:
+                raise unknown(name)
+        if not skipped:
+            raise ConfigError(f"consumer {name!r} failed on no event, so there is none to skip; `reset` moves it")
+        return sorted(row["position"] for row in skipped)
+
+    async def forget(self, name: str) -> None:
+        """Delete a consumer that no live node has, with its checkpoint."""
+        async with self._reach() as conn:
+            if await conn.fetchval(self._sql["forget"], name, DEAD) is not None:
+                return
+            if await conn.fetchrow(self._sql["stands"], name) is None:
+                raise unknown(name)
+        raise ConfigError(f"consumer {name!r} is still in the code of a live node; deploy without it, then forget it")
+
+    async def switch(self, old: str, new: str, statement: str) -> int:
+        """Run ``statement`` at a moment when ``new`` has seen all that ``old`` has, and pause ``old``: one commit.
+
+        For a read model that was rebuilt beside the old one: the statement points readers to the new one. Returns the
+        position of ``new``.
+        """
+        async with self._reach() as conn, conn.transaction():
+            at: dict[str, list[int]] = {}
+            for row in await conn.fetch(self._sql["hold"], [old, new]):
+                at.setdefault(row["consumer"], []).append(row["position"])
+            for name in (old, new):
+                if name not in at:
+                    raise unknown(name)
+            if min(at[new]) < max(at[old]):
+                raise HowdahError(
+                    f"consumer {new!r} is at {min(at[new])} and {old!r} already at {max(at[old])}; wait until it has"
+                    " caught up, then switch"
+                )
+            await conn.execute(statement)
+            await conn.fetchrow(self._sql["pause"], old, f"switch to {new}")
+            return min(at[new])
+
+    async def parked(self, name: str | None = None, *, after: int = 0, limit: int = 50) -> Sequence[ParkedRow]:
+        """Events that were set aside, oldest first, after a position."""
+        if not 1 <= limit <= LARGEST_PAGE:
+            raise ConfigError(f"limit must be from 1 to {LARGEST_PAGE}, got {limit!r}; ask for the next page instead")
+        async with self._reach() as conn:
+            rows = await conn.fetch(self._sql["parked"], name, after, limit)
+        return [ParkedRow(**{**row, "data": msgspec.json.decode(row["data"] or b"null")}) for row in rows]
+
+    async def retry_parked(self, name: str, positions: Sequence[int] | None = None) -> Sequence[int]:
+        """Have parked events tried again, all or these; returns those that are. Their stream may have gone on."""
+        return await self._parked("retry_parked", name, positions)
+
+    async def drop_parked(self, name: str, positions: Sequence[int] | None = None) -> Sequence[int]:
+        """Forget parked events, all or these; returns those that were."""
+        return await self._parked("drop_parked", name, positions)
+
+    async def set_exclusive(self, exclusive: bool) -> None:
+        """Let appends go one at a time, so that positions are committed in order; or not, which is the default."""
+        async with self._reach() as conn:
+            await conn.fetchval(self._sql["set_exclusive"], exclusive)
+
+    async def _parked(self, verb: str, name: str, positions: Sequence[int] | None) -> Sequence[int]:
+        async with self._reach() as conn:
+            if await conn.fetchrow(self._sql["stands"], name) is None:
+                raise unknown(name)
+            chosen = None if positions is None else list(positions)
+            return [row["position"] for row in await conn.fetch(self._sql[verb], name, chosen)]
+
+    async def _position(self, conn: Any, to: To) -> int:
+        frontier = await self._frontier(conn)
+        if to == "beginning":
+            return 0
+        if to == "end":
+            return frontier.safe
+        if isinstance(to, datetime):
+            if to.tzinfo is None:
+                raise ConfigError(f"the moment {to.isoformat()} has no time zone; add one")
+            return int(await conn.fetchval(self._sql["position_at"], to, frontier.safe))
+        if not isinstance(to, int) or isinstance(to, bool) or not 0 <= to <= frontier.safe:
+            raise ConfigError(
+                f"cannot reset to {to!r}; give 'beginning', 'end', a moment, or a position from 0 to {frontier.safe}"
+            )
+        return to
+
+    async def _frontier(self, conn: Any) -> Frontier:
+        return Frontier(*await conn.fetchrow(self._sql["frontier"], 0))
+
+    def _reach(self) -> Reach:
+        return Reach(self._pool, self._database, "acting on the log")
+
+
+def unknown(name: str, part: int | None = None) -> ConfigError:
+    """There is none of this name."""
+    which = f"consumer {name!r}" if part is None else f"part {part} of consumer {name!r}"
+    return ConfigError(f"there is no {which}; `howdah consumers` lists them")

@@ -1,0 +1,165 @@
+"""Consumer: a function, or an object, that follows the log; and how it wants to."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from howdah.errors import ConfigError
+from howdah.handler import check_name
+from howdah.log.event import LONGEST_TYPE, Event
+from howdah.log.types import Types
+from howdah.retry import Backoff
+from howdah.store import Transaction
+
+Start = Literal["beginning", "end"] | int
+OnFailure = Literal["halt", "park", "stop_worker"]
+POLICIES = ("halt", "park", "stop_worker")
+MOST_PARTITIONS = 1000
+LARGEST_BATCH = 10_000
+AGAIN = Backoff(first=1.0, factor=2.0, cap=30.0, jitter=0.2)
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """How a consumer wants to follow the log; see :class:`ConsumerOptions`."""
+
+    only: Sequence[str] | None
+    types: Sequence[type | str] | None
+    batch: int
+    start: Start
+    on_failure: OnFailure
+    max_failures: int
+    retry: Backoff
+    partitions: int
+    timeout: float
+    poll: float
+    max_poll: float
+    pause: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How a consumer follows the log. Every time is in seconds."""
+
+    only: tuple[str, ...] | None = None
+    """The types of streams it wants; ``None``: all."""
+
+    types: tuple[str, ...] | None = None
+    """The types of events it wants; ``None``: all."""
+
+    batch: int = 100
+    """Events in one transaction, at most."""
+
+    start: Start = "beginning"
+    """Where it begins when it is new: ``"beginning"``, ``"end"``, or after a position."""
+
+    on_failure: OnFailure = "halt"
+    """After ``max_failures`` in a row: ``halt`` this consumer, ``park`` the event, or ``stop_worker``."""
+
+    max_failures: int = 5
+    """Failures in a row, of one event, before ``on_failure``."""
+
+    retry: Backoff = AGAIN
+    """How long it waits between failures."""
+
+    partitions: int = 1
+    """Parts that nodes share, by stream; the order within a stream is kept."""
+
+    timeout: float = 30.0
+    """The longest a batch may take."""
+
+    poll: float = 1.0
+    """The wait before it looks by itself, when nobody wakes it."""
+
+    max_poll: float = 30.0
+    """What that wait grows to while nothing happens."""
+
+    pause: float = 0.0
+    """The wait between two full batches."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_failures", "timeout", "poll", "max_poll"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be above zero, got {getattr(self, name)!r}")
+        if not self.pause >= 0:
+            raise ConfigError(f"pause must not be negative, got {self.pause!r}")
+        if not (isinstance(self.batch, int) and 1 <= self.batch <= LARGEST_BATCH):
+            raise ConfigError(f"batch must be from 1 to {LARGEST_BATCH}, got {self.batch!r}")
+        if not (isinstance(self.partitions, int) and 1 <= self.partitions <= MOST_PARTITIONS):
+            raise ConfigError(f"partitions must be from 1 to {MOST_PARTITIONS}, got {self.partitions!r}")
+        if self.on_failure not in POLICIES:
+            raise ConfigError(f"on_failure must be one of {', '.join(POLICIES)}, got {self.on_failure!r}")
+        if self.start not in ("beginning", "end") and not (
+            isinstance(self.start, int) and not isinstance(self.start, bool) and self.start >= 0
+        ):
+            raise ConfigError(f"start must be 'beginning', 'end' or a position, got {self.start!r}")
+        for stream_type in self.only or ():
+            if "-" in stream_type or not 1 <= len(stream_type) <= LONGEST_TYPE:
+                raise ConfigError(f"only takes types of streams, what stands before the first '-'; got {stream_type!r}")
+        if self.only == () or self.types == ():
+            raise ConfigError("only and types must name something, or be left out to mean all")
+
+    @property
+    def start_position(self) -> int | None:
+        """The position to begin after; ``None``: the frontier of the moment."""
+        if self.start == "end":
+            return None
+        return 0 if self.start == "beginning" else self.start
+
+
+def options_of(name: str, settings: ConsumerSettings, types: Types) -> ConsumerOptions:
+    """The options a consumer was given, or :class:`ConfigError`."""
+    said: dict[str, Any] = dict(settings)
+    for scope in ("only", "types"):
+        if isinstance(said.get(scope), str | type):
+            raise ConfigError(f"consumer {name!r}: {scope} takes a list, got the single {said[scope]!r}")
+    if said.get("only") is not None:
+        said["only"] = tuple(said["only"])
+    if said.get("types") is not None:
+        said["types"] = tuple(types.name(each) for each in said["types"])
+    try:
+        return ConsumerOptions(**said)
+    except TypeError as error:
+        raise ConfigError(f"consumer {name!r} cannot be so: {error}") from None
+
+
+class Consumer:
+    """One consumer: its name, its handler and its options."""
+
+    def __init__(self, name: str, target: Any, options: ConsumerOptions) -> None:
+        self.name = check_name("consumer", name)
+        if "#" in name:
+            raise ConfigError(f"the name of a consumer must not hold '#', got {name!r}")
+        self.options = options
+        self.handle, self.takes_batches, self._takes_tx = _shape(name, target)
+
+    def __repr__(self) -> str:
+        return f"Consumer({self.name!r})"
+
+    def call(self, events: Sequence[Event] | Event, tx: Transaction) -> Awaitable[Any]:
+        """Call the handler with one event, or with all of them if it takes batches."""
+        if self._takes_tx:
+            return self.handle(events, tx=tx)
+        return self.handle(events)
+
+
+def _shape(name: str, target: Any) -> tuple[Callable[..., Awaitable[Any]], bool, bool]:
+    """The coroutine function to call, whether it takes batches, and whether it takes the transaction."""
+    if inspect.isclass(target):
+        target = target()
+    function = target if inspect.isroutine(target) else getattr(target, "handle", None)
+    if function is None:
+        raise ConfigError(f"consumer {name!r} is an object without a method `handle`; add one")
+    if not inspect.iscoroutinefunction(function):
+        raise ConfigError(f"consumer {name!r} must be a coroutine function; write `async def`")
+    parameters = list(inspect.signature(function).parameters)
+    if not parameters or parameters[0] not in ("event", "events"):
+        raise ConfigError(
+            f"consumer {name!r} must take `event`, for one at a time, or `events`, for a whole batch, as its first"
+            f" parameter; it takes {', '.join(parameters) or 'nothing'}"
+        )
+    if unknown := [each for each in parameters[1:] if each != "tx"]:
+        raise ConfigError(f"consumer {name!r} takes {unknown[0]!r}; it is given event (or events) and tx only")
+    return function, parameters[0] == "events", "tx" in parameters

@@ -1,0 +1,243 @@
+"""Crew: the consumers of one node: which of them it owns now, started and stopped as that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from howdah.front import Site
+from howdah.log.consumer import Consumer
+from howdah.log.dispatch import Dispatcher
+from howdah.log.event import Decoder
+from howdah.log.leader import AdvisoryCrown, Crown, Leader, LeaseCrown
+from howdah.log.runner import Runner
+from howdah.log.share import Share
+from howdah.pg import sql
+from howdah.pg.database import Session
+from howdah.pg.listen import Listener
+from howdah.service import Outage, wait_any
+
+log = logging.getLogger("howdah")
+
+SYNC = 2.0
+"""Seconds between looks at what this node owns, when nobody calls."""
+MOST_CONNECTIONS = 20
+IDLE = 0.8
+"""Part of the lease after which the server ends a batch nobody drives any more."""
+
+
+class Crew:
+    """Follows what this node owns; leads if it must."""
+
+    def __init__(self, consumers: Mapping[str, Consumer], decoder: Decoder, site: Site) -> None:
+        self._consumers = consumers
+        self._decoder = decoder
+        self._site = site
+        self._options = site.options
+        self._sql = sql.load("howdah.log", schema=site.database.schema)
+        self._session = Session(site.database, "consumers")
+        self._listener = (
+            Listener(site.database, channel(site.database.schema), self._heard) if self._options.notify else None
+        )
+        self._dispatcher = Dispatcher(site.database, interval=self._options.dispatch, hears=self._hears)
+        self._runners: dict[tuple[str, int], tuple[Runner, asyncio.Task[None]]] = {}
+        self._pool: Any = None
+        self._called = asyncio.Event()
+        self._poked = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._over = asyncio.Event()
+        self._now = False
+        self._failure: BaseException | None = None
+        self.leader: Leader | None = None
+
+    @property
+    def troubled(self) -> bool:
+        """Whether wake-ups were wanted and do not arrive."""
+        return self._listener is not None and self._listener.told
+
+    @property
+    def draining(self) -> bool:
+        return self._stopping.is_set()
+
+    @property
+    def runners(self) -> list[Runner]:
+        """What is followed here now."""
+        return [runner for runner, _ in self._runners.values()]
+
+    def stop(self, *, now: bool = False) -> None:
+        """Finish the batches at hand; ``now``: roll them back."""
+        self._stopping.set()
+        if now:
+            self._now = True
+            for _, task in self._runners.values():
+                task.cancel()
+
+    async def open(self) -> None:
+        """Make the consumers known to the database, and this node as one that has them."""
+        options, database = self._options, self._site.database
+        size = min(MOST_CONNECTIONS, 2 * sum(each.options.partitions for each in self._consumers.values()) + 1)
+        self._pool = await database.pool(size, command_timeout=None)
+        for consumer in self._consumers.values():
+            say = consumer.options
+            await self._session.fetch(
+                self._sql["declare"],
+                consumer.name,
+                say.partitions,
+                list(say.only) if say.only else None,
+                list(say.types) if say.types else None,
+                say.start_position,
+            )
+        await self._announce({name: each.options.partitions for name, each in self._consumers.items()})
+        crown: Crown = (
+            LeaseCrown(self._session, self._sql, self._site.node, lease=3 * options.rebalance, dead=options.lease)
+            if options.leader == "lease"
+            else AdvisoryCrown(database, self._sql, self._site.node, lease=3 * options.rebalance)
+        )
+        self.leader = Leader(database, self._session, crown, dead=options.lease)
+
+    async def run(self) -> None:
+        """Follow until :meth:`stop` (or until all that is here is caught up, when draining)."""
+        beside = [
+            asyncio.create_task(self._dispatcher.run(self._over), name="howdah frontier"),
+            asyncio.create_task(self._lead(), name="howdah leader"),
+        ]
+        if self._listener:
+            beside.append(asyncio.create_task(self._listener.run(self._over), name="howdah listen log"))
+        try:
+            await self._sync_until_stopped()
+        finally:
+            await self._finish()
+            self._over.set()
+            await asyncio.gather(*beside, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Give back what is owned, so that others take over at once, and close the connections."""
+        try:
+            await self._session.fetch(self._sql["resign"], self._site.node, timeout=3)
+            if self.leader:
+                await self.leader.close()
+            await self._session.close()
+        except Exception as error:
+            log.warning("could not resign: %s", error)
+            self._session.drop()
+        if self._pool:
+            self._pool.terminate()
+
+    # ---------------------------------------------------------------- what this node owns
+
+    async def _sync_until_stopped(self) -> None:
+        outage = Outage("consumers")
+        while not self._stopping.is_set():
+            self._poked.clear()
+            try:
+                await self._sync()
+            except Exception as error:
+                pause = outage.fail(error)
+            else:
+                outage.heal()
+                pause = SYNC
+            if self._failure is not None:
+                raise self._failure  # a consumer stops the node, as it was told to
+            if self._options.drain and await self._drained():
+                return
+            await wait_any(min(pause, 0.05) if self._options.drain else pause, self._poked, self._stopping)
+
+    async def _sync(self) -> None:
+        """Start what is newly ours, stop what no longer is; what changed in any way is started anew."""
+        rows = await self._session.fetch(self._sql["shares"], self._site.node)
+        mine = {share.key: share for share in (Share(**row) for row in rows) if share.consumer in self._consumers}
+        for key, (runner, task) in list(self._runners.items()):
+            share = mine.get(key)
+            if task.done():
+                del self._runners[key]
+                if not task.cancelled() and (error := task.exception()):
+                    self._failure = error
+            elif share is None or share.idle or share.epoch != runner.share.epoch:
+                runner.stop()
+            elif share.wanted:
+                runner.retry_parked()
+        for key, share in mine.items():
+            if key not in self._runners and not share.idle and self._failure is None:
+                self._start(key, share)
+
+    def _start(self, key: tuple[str, int], share: Share) -> None:
+        runner = Runner(
+            self._consumers[share.consumer],
+            share,
+            node=self._site.node,
+            pool=self._pool,
+            sql=self._sql,
+            decoder=self._decoder,
+            dispatcher=self._dispatcher,
+            idle=IDLE * self._options.lease,
+        )
+        task = asyncio.create_task(runner.run(), name=f"howdah consumer {share.name}")
+        self._runners[key] = (runner, task)
+        task.add_done_callback(lambda _task: self._poked.set())
+
+    async def _drained(self) -> bool:
+        """Whether all that can be consumed here now has been."""
+        await self._dispatcher.look()
+        rows = await self._session.fetch(self._sql["owners"])
+        mine = [row for row in rows if row["consumer"] in self._consumers]
+        if any(row["node"] is None or row["upto"] is not None for row in mine):
+            self._called.set()  # somebody has to assign it first
+            return False
+        shares = await self._session.fetch(self._sql["shares"], self._site.node)
+        busy = {(row["consumer"], row["part"]) for row in shares if not (row["paused"] or row["halted"])}
+        return all(key in self._runners and self._runners[key][0].caught_up for key in busy)
+
+    async def _finish(self) -> None:
+        """Wait for the batches at hand; after the grace they are rolled back."""
+        tasks = [task for _, task in self._runners.values()]
+        for runner, task in self._runners.values():
+            runner.stop()
+            if self._now:
+                task.cancel()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._options.grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---------------------------------------------------------------- leading, and being called
+
+    async def _lead(self) -> None:
+        """Try to lead now and then, and at once when somebody came or went."""
+        assert self.leader is not None
+        outage = Outage("leader")
+        while not self._stopping.is_set():
+            self._called.clear()
+            try:
+                await self.leader.tick()
+            except Exception as error:
+                pause = outage.fail(error)
+            else:
+                outage.heal()
+                pause = self._options.rebalance
+                self._poked.set()
+            await wait_any(pause, self._called, self._stopping)
+
+    async def _announce(self, consumers: Mapping[str, int]) -> None:
+        await self._session.fetch(self._sql["announce"], self._site.node, msgspec.json.encode(consumers).decode())
+
+    def _hears(self) -> bool:
+        return self._listener is not None and not self._listener.deaf
+
+    def _heard(self, payload: str | None) -> None:
+        if payload in (None, "assign"):
+            self._called.set()
+        if payload in (None, "assign", "assigned"):
+            self._poked.set()
+        if payload in (None, ""):
+            self._dispatcher.ring()
+
+
+def channel(schema: str) -> str:
+    """The notification channel of the log, as the migration makes it."""
+    return "howdah_log_" + hashlib.md5(schema.encode(), usedforsecurity=False).hexdigest()[:16]

@@ -1,0 +1,81 @@
+"""Follow: the events one share wants next, read ahead while the last ones are handled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from howdah.log.consumer import Consumer
+from howdah.log.event import Decoder, Event, events_of
+from howdah.log.share import Share
+
+WINDOW = 50_000
+"""Positions a consumer that does not want all events looks through at once."""
+
+
+class Page(NamedTuple):
+    """Events, and the position that has been looked up to."""
+
+    events: list[Event]
+    to: int
+    full: bool
+    """Whether there may be more below the same frontier."""
+
+
+class Follower:
+    """Reads below the frontier, where nothing changes any more: so it may read ahead."""
+
+    def __init__(self, pool: Any, sql: Mapping[str, str], consumer: Consumer, share: Share, decoder: Decoder) -> None:
+        self._pool = pool
+        self._sql = sql
+        self._share = share
+        self._decoder = decoder
+        options = consumer.options
+        self._only = list(options.only) if options.only else None
+        self._types = list(options.types) if options.types else None
+        self._scoped = bool(self._only or self._types or share.partitions > 1)
+        self._ahead: tuple[int, int, asyncio.Task[Page]] | None = None
+
+    async def read(self, after: int, safe: int, limit: int) -> Page:
+        """The next events after a position, up to ``limit`` of them."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            if ahead[:2] == (after, limit):
+                return await ahead[2]
+            ahead[2].cancel()
+        return await self._read(after, safe, limit)
+
+    def read_ahead(self, after: int, safe: int, limit: int) -> None:
+        """Begin to read what will be wanted next."""
+        self._ahead = (after, limit, asyncio.create_task(self._read(after, safe, limit)))
+
+    async def close(self) -> None:
+        """Forget what was read ahead."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead[2].cancel()
+            await asyncio.gather(ahead[2], return_exceptions=True)
+
+    async def _read(self, after: int, safe: int, limit: int) -> Page:
+        share = self._share
+        async with self._pool.acquire() as conn:
+            if self._scoped:
+                upto = min(safe, after + WINDOW)
+                rows = await conn.fetch(
+                    self._sql["follow_scoped"],
+                    after,
+                    upto,
+                    limit,
+                    self._only,
+                    self._types,
+                    share.part,
+                    share.partitions,
+                )
+            else:
+                upto = safe
+                rows = await conn.fetch(self._sql["follow"], after, upto, limit)
+        events = events_of(rows, self._decoder)
+        if len(events) == limit:
+            return Page(events, events[-1].position, True)
+        return Page(events, upto, upto < safe)

@@ -1,0 +1,141 @@
+"""Leader: one node at a time says which node consumes what.
+
+Nothing rests on there being one leader only: shares are fenced by their epoch. It is there so that nodes agree soon.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import asyncpg
+import msgspec
+
+from howdah import telemetry
+from howdah.errors import ConfigError
+from howdah.log.assign import assign
+from howdah.pg import sql
+from howdah.pg.database import Database, Session, columns
+
+log = logging.getLogger("howdah")
+
+Leadership = Literal["lease", "advisory"]
+
+
+class Crown(Protocol):
+    """How a node becomes the leader, and stays it."""
+
+    async def lead(self) -> bool: ...
+
+    async def close(self) -> None: ...
+
+
+class LeaseCrown:
+    """A row, renewed at every turn; works behind every pooler."""
+
+    def __init__(
+        self, session: Session, statements: Mapping[str, str], node: int, *, lease: float, dead: float
+    ) -> None:
+        self._session = session
+        self._sql = statements
+        self._node = node
+        self._lease = lease
+        self._dead = dead
+
+    async def lead(self) -> bool:
+        return await self._session.fetchrow(self._sql["lead"], self._node, self._lease, self._dead) is not None
+
+    async def close(self) -> None:
+        pass  # the node resigns all it has in one statement
+
+
+class AdvisoryCrown:
+    """A lock of one session, under a key of the schema's own; needs a connection without a transaction pooler."""
+
+    def __init__(self, database: Database, statements: Mapping[str, str], node: int, *, lease: float) -> None:
+        if database.pooled:
+            raise ConfigError("leader='advisory' needs a direct connection, and a pooler is in between; use 'lease'")
+        self._session = Session(database, "leader", on_connect=self._forget)
+        self._sql = statements
+        self._key = f"{database.schema} leader"
+        self._node = node
+        self._lease = lease
+        self._mine = False
+
+    async def lead(self) -> bool:
+        if not self._mine:
+            self._mine = bool(await self._session.fetchval(self._sql["try_lock"], self._key))
+        if self._mine:
+            await self._session.fetch(self._sql["crown"], self._node, self._lease)
+        return self._mine
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    def _forget(self) -> None:
+        self._mine = False  # the lock went with the session
+
+
+class Leader:
+    """Tries to lead, and while it does keeps the shares where they belong."""
+
+    def __init__(self, database: Database, session: Session, crown: Crown, *, dead: float) -> None:
+        self._session = session
+        self._crown = crown
+        self._dead = dead
+        self._sql = sql.load("howdah.log", schema=database.schema)
+        self._told: list[str] = []
+        self.leads = False
+
+    async def tick(self) -> None:
+        """Try to lead; as the leader, rebalance."""
+        try:
+            leads = await self._crown.lead()
+        except BaseException:
+            self._set(False)
+            raise
+        self._set(leads)
+        if leads:
+            await self.rebalance()
+
+    async def close(self) -> None:
+        """Lead no more."""
+        self._set(False)
+        await self._crown.close()
+
+    async def rebalance(self) -> None:
+        """Cut shares as the nodes want them, and give each to a node that lives and can."""
+        nodes = await self._session.fetch(self._sql["candidates"], self._dead)
+        wants: dict[int, dict[str, int]] = {
+            row["id"]: msgspec.json.decode(row["consumers"], type=dict[str, int]) for row in nodes
+        }
+        rows = await self._session.fetch(self._sql["owners"])
+        if await self._reshape(rows, wants):
+            rows = await self._session.fetch(self._sql["owners"])
+        owners = {(row["consumer"], row["part"]): row["node"] for row in rows}
+        plan = assign(owners, {node: set(wanted) for node, wanted in wants.items()})
+        moves = [(*part, node) for part, node in plan.items() if owners[part] != node]
+        if moves:
+            await self._session.fetch(self._sql["assign"], *columns(moves, 3))
+        unassigned = sorted({name for (name, _), node in plan.items() if node is None})
+        if moves or unassigned != self._told:
+            self._told = unassigned
+            telemetry.emit("consumer.assign", moves=len(moves), unassigned=unassigned)
+
+    async def _reshape(self, rows: list[Any], wants: Mapping[int, Mapping[str, int]]) -> bool:
+        """Change the partitions of a consumer once all nodes that have it agree on their number."""
+        changed = False
+        for name, has, moving in {(row["consumer"], row["partitions"], row["upto"] is not None) for row in rows}:
+            wanted = {each[name] for each in wants.values() if name in each}
+            if len(wanted) == 1 and (moving or wanted != {has}):
+                try:
+                    changed |= await self._session.fetchval(self._sql["reshape"], name, wanted.pop())
+                except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+                    pass  # a batch is just being committed: next time
+        return changed
+
+    def _set(self, leads: bool) -> None:
+        if leads != self.leads:
+            self.leads = leads
+            telemetry.emit("leader.gain" if leads else "leader.lose")

@@ -1,0 +1,80 @@
+"""Parked: events that were set aside because their consumer failed on them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from howdah import telemetry
+from howdah.log.batch import Batch, lost
+from howdah.log.consumer import Consumer
+from howdah.log.event import Decoder, Event, events_of
+from howdah.log.share import Share
+from howdah.scrub import describe
+
+MOST = 100
+"""Parked events tried again in one go."""
+
+
+class Parked:
+    """Parks the events of one share, and tries again those that somebody wants."""
+
+    def __init__(
+        self,
+        pool: Any,
+        sql: Mapping[str, str],
+        consumer: Consumer,
+        share: Share,
+        *,
+        node: int,
+        decoder: Decoder,
+        idle: float,
+    ) -> None:
+        self._pool = pool
+        self._sql = sql
+        self._consumer = consumer
+        self._share = share
+        self._node = node
+        self._decoder = decoder
+        self._idle = idle
+
+    async def park(
+        self, position: int, words: tuple[str, str, str], failures: int, settle: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        """Set an event aside and move the checkpoint past it, in one transaction."""
+        async with self._pool.acquire() as conn, conn.transaction():
+            await conn.execute(self._sql["park"], *self._share.key, position, *words, failures)
+            await settle(conn)
+
+    async def retry(self) -> None:
+        """Try again what is wanted; what fails again stays parked."""
+        while True:
+            async with self._pool.acquire() as conn:
+                rows = await conn.fetch(self._sql["wanted"], *self._share.key, MOST)
+            for event in events_of(rows, self._decoder):
+                await self._retry(event)
+            if len(rows) < MOST:
+                return
+
+    async def _retry(self, event: Event) -> None:
+        share, batch = self._share, Batch(self._consumer, self._share, [event])
+
+        async def unpark(conn: Any) -> None:
+            if not await conn.fetchval(self._sql["unpark"], *share.key, self._node, share.epoch, event.position):
+                raise lost(share)
+
+        try:
+            await batch.run(self._pool, self._idle, unpark, careful=False)
+        except Exception:
+            if batch.raised is None:
+                raise
+            async with self._pool.acquire() as conn:
+                await conn.execute(self._sql["park"], *share.key, event.position, *describe(batch.raised), 1)
+            telemetry.emit(
+                "consumer.park",
+                consumer=share.consumer,
+                part=share.part,
+                position=event.position,
+                failures=1,
+                error=batch.raised,
+            )

@@ -1,0 +1,100 @@
+"""What admins see of the log: consumers, parked events, open appends, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+
+class ConsumerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One consumer, or one part of it."""
+
+    consumer: str
+    part: int
+    partitions: int
+    only: Sequence[str] | None
+    types: Sequence[str] | None
+    state: str
+    """running, retrying, halted, paused, waiting (for the leader), unassigned (no node has it), silent, reshaping."""
+    node: int | None
+    node_name: str | None
+    assigned_at: datetime | None
+    position: int
+    lag: int
+    """Positions it is behind the frontier; holes and events out of its scope count as well."""
+    lag_seconds: float | None
+    """Age of the first event it has not seen; ``None``: it has seen all."""
+    rate: float
+    """Events a second lately."""
+    handled: int
+    failures: int
+    error_position: int | None
+    error: str | None
+    """The class of the error."""
+    message: str | None
+    traceback: str | None
+    error_at: datetime | None
+    parked: int
+    paused_by: str | None
+    upto: int | None
+    """Where it waits for its other parts while their number changes."""
+    updated_at: datetime
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.consumer if self.partitions == 1 else f"{self.consumer}#{self.part}"
+
+
+class ParkedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One event that was set aside."""
+
+    consumer: str
+    part: int
+    position: int
+    stream: str | None
+    """``None``: the event was deleted."""
+    version: int | None
+    type: str | None
+    at: datetime | None
+    data: Any
+    error: str
+    message: str
+    traceback: str
+    failures: int
+    parked_at: datetime
+    wanted_at: datetime | None
+    """Since when somebody wants it to be tried again."""
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """An open append."""
+
+    above: int
+    """It may still commit positions above this one."""
+    pid: int | None
+    application: str | None
+    role: str | None
+    state: str | None
+    age: float
+    query: str | None
+    prepared: str | None
+    """The name of a prepared transaction, which no process holds."""
+
+
+class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How the log stands."""
+
+    head: int
+    frontier: int
+    exclusive: bool
+    """Whether appends go one at a time."""
+    holders: Sequence[Holder]
+    """The open appends, the one that holds the frontier back first."""
+    leader: int | None
+    """The node that assigns consumers."""
+    leader_name: str | None
+    since: datetime | None

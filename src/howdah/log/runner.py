@@ -1,0 +1,265 @@
+"""Runner: one share followed on this node, batch after batch, until it is stopped, halted or no longer ours."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import asyncpg
+
+from howdah import telemetry
+from howdah.errors import ConsecutiveFailures, LeaseLost, Poison
+from howdah.log.batch import Batch, Overran, lost
+from howdah.log.consumer import Consumer
+from howdah.log.dispatch import Dispatcher
+from howdah.log.event import Decoder, Event
+from howdah.log.follow import Follower, Page
+from howdah.log.pace import Pace, Rate
+from howdah.log.parked import Parked
+from howdah.log.read import END
+from howdah.log.share import Share
+from howdah.retry import retry_after
+from howdah.scrub import describe
+from howdah.service import Outage, wait
+
+SAVE_AFTER = 0.25
+"""Seconds a checkpoint may lag behind while only events out of scope pass by."""
+
+
+class Runner:
+    """The loop of one share."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        share: Share,
+        *,
+        node: int,
+        pool: Any,
+        sql: Mapping[str, str],
+        decoder: Decoder,
+        dispatcher: Dispatcher,
+        idle: float,
+    ) -> None:
+        self.consumer = consumer
+        self.share = share
+        self._options = consumer.options
+        self._node = node
+        self._pool = pool
+        self._sql = sql
+        self._decoder = decoder
+        self._dispatcher = dispatcher
+        self._idle = idle
+        self._follower = Follower(pool, sql, consumer, share, decoder)
+        self._parked = Parked(pool, sql, consumer, share, node=node, decoder=decoder, idle=idle)
+        self._who = {"consumer": share.consumer, "part": share.part}
+        self._pace = Pace(self._options.poll, self._options.max_poll, self._options.pause)
+        self._rate = Rate()
+        self._outage = Outage(f"consumer {share.name}")
+        self._stop = asyncio.Event()
+        self._wanted = asyncio.Event()
+        if share.wanted:
+            self._wanted.set()
+        self._saved = self.position = share.position
+        self._saved_at = time.monotonic()
+        # a node that stopped because of it was started again, so it begins anew
+        self._failures = 0 if self._options.on_failure == "stop_worker" else share.failures
+        self._narrow: int | None = 1 if share.failures else None
+        """How many events the next batch may have, after a failure."""
+        self.ended: str | None = None
+        """Why it no longer follows."""
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether there is nothing for it to do now."""
+        return self.ended is not None or (self.position >= self._end() and self._saved == self.position)
+
+    def stop(self) -> None:
+        """Finish the batch at hand, then end."""
+        self._stop.set()
+
+    def retry_parked(self) -> None:
+        """Somebody wants parked events to be tried again."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Follow until stopped; returns also when the share is lost or halted."""
+        telemetry.emit("consumer.start", **self._who, position=self.position)
+        try:
+            while not self._stop.is_set():
+                await self._rest(await self._turn())
+            await self._save()
+            self.ended = "stopped"
+        except LeaseLost:
+            self.ended = "no longer ours"
+        except _Halted:
+            self.ended = "halted"
+        finally:
+            await self._follower.close()
+            telemetry.emit("consumer.stop", **self._who, reason=self.ended or "broken off")
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait until there is something new, or for so long; then look by itself."""
+        if self._saved != self.position:
+            seconds = min(seconds, SAVE_AFTER)
+        upto = self.share.upto
+        beyond = self.position if upto is None or self.position < upto else END
+        if seconds > 0:
+            if await self._dispatcher.wait(beyond, seconds, self._stop, self._wanted):
+                self._pace.woken()
+            elif not self._stop.is_set():
+                await self._dispatcher.look()
+
+    async def _turn(self) -> float:
+        """One batch, if there is one; returns how long the next can wait."""
+        try:
+            pause = await self._step()
+        except (LeaseLost, ConsecutiveFailures, _Halted):
+            raise
+        except Exception as error:  # the database is away; nothing of this is the consumer's fault
+            if isinstance(error, asyncpg.ReadOnlySQLTransactionError):  # a demoted server: none of these is of use
+                await self._pool.expire_connections()
+            await wait(self._stop, self._outage.fail(error))
+            return 0.0
+        self._outage.heal()
+        return pause
+
+    async def _step(self) -> float:
+        if self._wanted.is_set():
+            self._wanted.clear()
+            await self._parked.retry()
+        end = self._end()
+        if end <= self.position:
+            await self._save(after=SAVE_AFTER)
+            return self._pace.nothing()
+        page = await self._follower.read(self.position, end, self._narrow or self._options.batch)
+        if not page.events:
+            self.position = page.to
+            await self._save(after=SAVE_AFTER)
+            return 0.0 if page.full else self._pace.nothing()
+        if page.full and not self._narrow:
+            self._follower.read_ahead(page.to, end, self._options.batch)
+        if not await self._apply(page):
+            return 0.0
+        self._narrow = None
+        pause = self._pace.some(full=page.full)
+        if page.full:
+            await wait(self._stop, pause)
+            return 0.0
+        return pause
+
+    def _end(self) -> int:
+        """How far it may go now."""
+        safe = self._dispatcher.frontier.safe
+        return safe if self.share.upto is None else min(safe, self.share.upto)
+
+    # ---------------------------------------------------------------- a batch and its checkpoint
+
+    async def _apply(self, page: Page) -> bool:
+        """Handle a page; returns whether all of it went through."""
+        batch = Batch(self.consumer, self.share, page.events)
+        try:
+            await self._commit(batch, page.to, careful=False)
+        except Exception:
+            if batch.raised is None:
+                raise
+            await self._find(batch, page.to, batch.raised)
+            return False
+        return True
+
+    async def _find(self, batch: Batch, to: int, error: Exception) -> None:
+        """A batch was rolled back: find the event that is to blame, and let those before it through."""
+        if len(batch.events) == 1:
+            await self._blame(batch.events[0], error)
+        elif isinstance(error, Overran):
+            # to run them one by one would take as long: let those before it through first
+            self._narrow = max(1, batch.at)
+            if batch.at == 0:
+                await self._blame(batch.events[0], error)
+        else:
+            again = Batch(self.consumer, self.share, batch.events)
+            await self._commit(again, to, careful=True)
+            if again.raised is not None:
+                await self._blame(again.events[again.at], again.raised)
+
+    async def _commit(self, batch: Batch, to: int, *, careful: bool) -> None:
+        """Handle a batch and move the checkpoint in one transaction."""
+        began = time.monotonic()
+
+        async def settle(conn: Any) -> None:
+            nonlocal to
+            if batch.raised is not None:  # careful: settle what came before the culprit
+                to = batch.events[batch.at - 1].position if batch.at else self._saved
+            if to != self._saved:
+                await self._settle(conn, to, batch.at)
+
+        await batch.run(self._pool, self._idle, settle, careful=careful)
+        if to != self._saved:
+            self._saved = self.position = to
+        self._saved_at = time.monotonic()
+        if batch.at:
+            self._failures = 0
+            telemetry.emit("consumer.batch", **self._who, events=batch.at, position=to, seconds=self._saved_at - began)
+
+    async def _settle(self, conn: Any, to: int, events: int) -> None:
+        share = self.share
+        settled = await conn.fetchval(
+            self._sql["settle"],
+            *share.key,
+            self._node,
+            share.epoch,
+            self._saved,
+            to,
+            events,
+            self._rate.add(events),
+        )
+        if not settled:
+            raise lost(share)
+
+    async def _save(self, *, after: float = 0.0) -> None:
+        """Write the checkpoint when only events out of scope have passed."""
+        if self._saved != self.position and time.monotonic() - self._saved_at >= after:
+            async with self._pool.acquire() as conn:
+                await self._settle(conn, self.position, 0)
+            self._saved, self._saved_at = self.position, time.monotonic()
+
+    # ---------------------------------------------------------------- failures
+
+    async def _blame(self, event: Event, error: Exception) -> None:
+        """Count a failure; after too many of them do as the consumer's policy says."""
+        options, share = self._options, self.share
+        self._narrow = 1
+        failures = options.max_failures if isinstance(error, Poison) else self._failures + 1
+        over = failures >= options.max_failures
+        words = describe(error)
+        if over and options.on_failure == "park":
+            await self._parked.park(event.position, words, failures, lambda conn: self._settle(conn, event.position, 0))
+            self._saved = self.position = event.position
+            self._failures, self._narrow = 0, None
+            telemetry.emit("consumer.park", **self._who, position=event.position, failures=failures, error=error)
+            return
+        halted = over and options.on_failure == "halt"
+        async with self._pool.acquire() as conn:  # when this fails it was the database, and nothing is counted
+            noted = await conn.fetchval(
+                self._sql["fault"], *share.key, self._node, share.epoch, failures, halted, event.position, *words
+            )
+        if not noted:
+            raise lost(share)
+        self._failures = failures
+        telemetry.emit("consumer.fail", **self._who, position=event.position, failures=failures, error=error)
+        if halted:
+            telemetry.emit("consumer.halt", **self._who, position=event.position, failures=failures, error=error)
+            raise _Halted
+        if over:
+            raise ConsecutiveFailures(
+                f"consumer {share.name} failed {failures} times in a row at position {event.position}:"
+                f" {words[0]}: {words[1]}"
+            ) from error
+        asked = retry_after(error)
+        await wait(self._stop, options.retry.delay(failures) if asked is None else asked)
+
+
+class _Halted(Exception):
+    """It stands still from here on."""

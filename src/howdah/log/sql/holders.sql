@@ -1,0 +1,20 @@
+-- holders: the open appends, the one that holds the frontier back first.
+-- in:  $1 limit
+-- out: the fields of Holder
+
+select t.above, t.pid, a.application_name as application, a.usename::text as role, a.state,
+    coalesce(extract(epoch from clock_timestamp() - coalesce(a.xact_start, x.prepared))::float8, 0) as age,
+    a.query, x.gid as prepared
+from (
+    select min(l.pid) as pid, l.virtualtransaction as owner,
+        (coalesce(min(l.objid::bigint) filter (where l.classid = {'schema.event_position_seq'}::regclass::oid), 0) << 32)
+        + coalesce(min(l.objid::bigint) filter (where l.classid = {'schema.event'}::regclass::oid), 0) as above
+    from pg_locks l
+    where l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock'
+      and l.classid in ({'schema.event'}::regclass::oid, {'schema.event_position_seq'}::regclass::oid)
+      and l.database = (select d.oid from pg_database d where d.datname = current_database())
+    group by l.virtualtransaction) t
+left join pg_stat_activity a on a.pid = t.pid
+left join pg_prepared_xacts x on t.owner = '-1/' || x.transaction::text
+order by t.above, age desc
+limit $1

@@ -1,0 +1,14 @@
+-- resign: a node stops consuming: it gives its shares back, the leadership too, and calls whoever leads next.
+-- in:  $1 node int
+-- out: how many shares it gave back
+
+with mute as (
+    update {schema}.node set consumers = null where id = $1
+),
+free as (
+    update {schema}.share set node = null, epoch = epoch + 1, assigned_at = clock_timestamp() where node = $1 returning 1
+),
+crown as (
+    update {schema}.leader set node = null, expires_at = null where node = $1
+)
+select count(*) as freed, max(pg_notify({schema}.log_channel(), 'assign')::text) from free

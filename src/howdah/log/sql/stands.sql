@@ -1,0 +1,10 @@
+-- stands: whether there is such a consumer, where its last part stands, and whether any is halted.
+-- in:  $1 consumer
+-- out: position (of the part furthest behind), halted, paused, error
+
+select min(k.position) as position, bool_or(k.halted) as halted, bool_or(c.paused) as paused,
+    max(k.error || ': ' || k.message) filter (where k.halted) as error
+from {schema}.consumer c
+join {schema}.checkpoint k on k.consumer = c.name
+where c.name = $1
+having count(*) > 0

@@ -1,0 +1,38 @@
+"""Reach: a pooled connection whose failures are named for what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+
+from howdah.errors import DatabaseUnreachable
+from howdah.pg.database import BROKEN, Database, hide_password
+
+
+class Reach:
+    """``async with Reach(pool, database, "enqueueing") as conn``."""
+
+    def __init__(self, pool: Callable[[], Any], database: Database, doing: str) -> None:
+        self._open = pool
+        self._database = database
+        self._doing = doing
+        self._holder: Any = None
+
+    async def __aenter__(self) -> Any:
+        try:
+            self._holder = (await self._open()).acquire()
+            return await self._holder.__aenter__()
+        except BROKEN as error:
+            raise DatabaseUnreachable(f"cannot reach {hide_password(self._database.dsn)}: {error}") from error
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        await self._holder.__aexit__(kind, error, trace)
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):  # a demoted server: no connection to it is of use
+            await (await self._open()).expire_connections()
+        if isinstance(error, BROKEN):
+            raise DatabaseUnreachable(
+                f"lost {hide_password(self._database.dsn)} while {self._doing}, it may or may not have happened:"
+                f" {error}"
+            ) from error
