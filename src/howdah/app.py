@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Concatenate, Literal, TypeVar, Unpack, overload
 
@@ -17,6 +17,7 @@ from howdah.handler import Executor, Handler
 from howdah.jobs.admin import Admin
 from howdah.jobs.foreign import Foreign
 from howdah.jobs.front import JobFront
+from howdah.jobs.labels import queue_for
 from howdah.jobs.new import Enqueued, NewJob
 from howdah.jobs.schedule import Missed, Schedule
 from howdah.log.append import ForeignAppender
@@ -93,6 +94,7 @@ class Howdah:
         priority: int = 0,
         max_attempts: int = 5,
         timeout: float | None = None,
+        requires: Sequence[str] = (),
         retry: Retries | None = None,
     ) -> Callable[[Callable[Concatenate[Transaction, P], Awaitable[R]]], Task[P, Awaitable[R]]]: ...
 
@@ -105,6 +107,7 @@ class Howdah:
         priority: int = 0,
         max_attempts: int = 5,
         timeout: float | None = None,
+        requires: Sequence[str] = (),
         retry: Retries | None = None,
         executor: Executor | None = None,
         transactional: Literal[False] = False,
@@ -136,7 +139,8 @@ class Howdah:
             raise ConfigError(f"two tasks are named {kind!r}; give one of them name=…")
         task: Task[..., Any] = Task(self, handler, Settings(**settings), largest=self._largest)
         try:
-            NewJob(kind=kind, **settings).check()
+            requires = settings.pop("requires", ())
+            NewJob(kind=kind, **{**settings, "queue": queue_for(settings.get("queue", "default"), requires)}).check()
         except (ArgumentError, TypeError) as error:
             raise ConfigError(f"task {kind!r} cannot be so: {error}") from None
         self.tasks[kind] = task
@@ -253,7 +257,7 @@ class Howdah:
             retention=self.retention,
             scheduler=self._scheduler if self.schedules else None,
             upkeep=upkeep,
-            crew=(lambda site: Crew(self.consumers, self.types, site)) if self.consumers else None,
+            crew=(lambda site, quiet: Crew(self.consumers, self.types, site, quiet)) if self.consumers else None,
         )
 
     def _scheduler(self) -> Scheduler:

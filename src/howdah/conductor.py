@@ -24,6 +24,7 @@ from howdah.upkeep.scheduler import Scheduler
 from howdah.version import __version__
 from howdah.work.execute import Attempt
 from howdah.work.options import WorkerOptions
+from howdah.work.quiet import Quiet
 from howdah.work.slots import Slots
 from howdah.work.worker import Worker
 
@@ -44,7 +45,7 @@ class Conductor:
         retention: Retention | None = None,
         scheduler: Callable[[], Scheduler] | None = None,
         upkeep: bool = True,
-        crew: Callable[[Site], Crew] | None = None,
+        crew: Callable[[Site, Quiet], Crew] | None = None,
     ) -> None:
         self._database = database
         self._fronts = fronts
@@ -111,17 +112,18 @@ class Conductor:
 
     async def _open(self, site: Site) -> None:
         shared = Slots(self._options.slots)
+        quiet = Quiet(len(self._fronts) + bool(self._make_crew))
         for front in self._fronts:
             opened = await front.open(site)
             self.open.append(opened)
             slots = shared if front.shares_slots else None
-            worker = Worker(opened.store, front.handlers, front.options(self._options), slots)
+            worker = Worker(opened.store, front.handlers, front.options(self._options), slots, quiet)
             if self._stopping:
                 worker.stop(now=self._now)
             self.workers.append(worker)
             self.beats.append(opened.beat(worker))
         if self._make_crew:
-            self.crew = self._make_crew(site)
+            self.crew = self._make_crew(site, quiet)
             await self.crew.open()
             if self._stopping:
                 self.crew.stop(now=self._now)

@@ -15,9 +15,9 @@ Rooms emit, exporters in ``observe`` subscribe, and neither imports the other. A
     consumer.start    consumer, part, position: this node took it over
     consumer.stop     consumer, part, reason: this node no longer follows it
     consumer.batch    consumer, part, events (int), position, seconds: a batch was committed
-    consumer.fail     consumer, part, position, failures, error: an event, or a whole batch, raised
-    consumer.halt     consumer, part, position, error: it stands still until somebody resumes, skips or resets it
-    consumer.park     consumer, part, position, error: an event was set aside
+    consumer.fail     consumer, part, position, failures, error: an event raised; delay (seconds; None: no further try)
+    consumer.halt     consumer, part, position, failures, error: it stands still until somebody resumes or resets it
+    consumer.park     consumer, part, position, failures, error: an event was set aside
     leader.gain    this node now assigns consumers
     leader.lose    it no longer does
     consumer.assign   moves (int), unassigned (list of names nobody can consume)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -129,3 +130,17 @@ async def test_a_handler_may_do_other_things_for_longer_than_its_lease(app, conn
         row = await ended(conn, made.id)
     assert row["state"] == "done", row["error"]
     assert await ledger() == [(1, "before"), (2, "after")]
+
+
+async def test_a_transaction_the_server_ended_is_named_so(app, conn):
+    @app.task(transactional=True, max_attempts=1)
+    async def freeze(tx: Transaction) -> None:
+        await tx.execute("select 1")
+        time.sleep(3)  # nothing else runs meanwhile, so nobody shows the server that we are there
+        await tx.execute("select 1")
+
+    made = await freeze.enqueue()
+    async with node(app):
+        row = await ended(conn, made.id, 20)
+    assert row["state"] == "failed"
+    assert row["error"].startswith("TransactionLost: the server ended the transaction")

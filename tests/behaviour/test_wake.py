@@ -83,7 +83,7 @@ async def test_a_transaction_that_was_open_when_the_node_fell_asleep_is_not_miss
 async def test_a_rolled_back_enqueue_wakes_nobody(app, stamp, database, conn):
     heard: list[str] = []
     ear = await asyncpg.connect(os.environ.get("HOWDAH_TEST_DSN") or database.dsn, statement_cache_size=0)
-    from howdah.jobs.store import channel
+    from howdah.jobs.shared import channel
 
     await conn.add_listener(channel("howdah"), lambda *args: heard.append(args[3]))
     await conn.fetch("select * from howdah.doze(null, 60000)")
@@ -105,7 +105,7 @@ async def _true(value):
 
 async def test_nobody_is_notified_while_nobody_sleeps(app, stamp, conn):
     heard: list[str] = []
-    from howdah.jobs.store import channel
+    from howdah.jobs.shared import channel
 
     await conn.add_listener(channel("howdah"), lambda *args: heard.append(args[3]))
     for n in range(5):

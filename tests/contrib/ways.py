@@ -21,7 +21,7 @@ from psycopg.rows import dict_row
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
-from howdah import Enqueued, Task
+from howdah import Appended, Enqueued, Howdah, Task
 
 settings.configure(
     USE_TZ=True,
@@ -43,6 +43,9 @@ class Way:
     def enqueue(self, task: Task[..., Any], *args: Any, **kwargs: Any) -> Enqueued:
         return task.using(conn=self.conn).enqueue_sync(*args, **kwargs)
 
+    def append(self, app: Howdah, stream: str, events: Any, **options: Any) -> Appended:
+        return app.log.append_sync(stream, events, conn=self.conn, **options)
+
 
 class AsyncWay:
     """The same for an async library."""
@@ -54,6 +57,9 @@ class AsyncWay:
 
     def enqueue(self, task: Task[..., Any], *args: Any, **kwargs: Any) -> Enqueued:
         return self._runner.run(task.using(conn=self.conn).enqueue(*args, **kwargs))
+
+    def append(self, app: Howdah, stream: str, events: Any, **options: Any) -> Appended:
+        return self._runner.run(app.log.append(stream, events, conn=self.conn, **options))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

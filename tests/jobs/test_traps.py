@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from howdah.jobs.store import JobStore, array
+from howdah.jobs.recorder import array
+from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
 from howdah.pg import sql
 

@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 
 from howdah.job import Job
 from howdah.observe.depth import Depth, Queue
+from howdah.observe.lag import Lag, LogStanding, Standing
 from howdah.observe.prometheus import Metrics
 from howdah.outcome import Ack, Outcome
 from howdah.pg.database import Database
@@ -22,13 +23,19 @@ NAME = re.compile(r"\bhowdah_[a-z_]+")
 
 def test_every_metric_of_the_dashboard_is_exported_and_every_exported_one_is_shown(monkeypatch: Any) -> None:
     monkeypatch.setattr(Depth, "queues", [Queue("mail", 1, 2, 3, 4.0)])
-    metrics = Metrics(vitals(), Depth(Database("postgresql://")))
+    standing = LogStanding(9, 8, 0.5, [Standing("Billing", 1, 2.0, False, False, False, 0)])
+    monkeypatch.setattr(Lag, "latest", standing)
+    database = Database("postgresql://")
+    metrics = Metrics(vitals(leads=lambda: True), Depth(database), Lag(database, dead=30.0))
     job = Job(1, "mail", "send", 1, 5, 1, b"{}", waited=0.1)
     metrics.hear("job.claim", {"jobs": [job]})
     metrics.hear("job.ack", {"acks": [Ack(job, Outcome.OK, 10)]})
     metrics.hear("pg.connect", {"role": "ack", "again": True})
     metrics.hear("table.reset", {"table": "uploads", "reset": 1, "failed": 1})
     metrics.hear("hook.fail", {"kind": "uploads", "hook": "after_execute", "error": ValueError()})
+    batch = {"consumer": "Billing", "part": 0, "events": 1, "position": 8, "seconds": 0.1}
+    metrics.hear("consumer.batch", batch)
+    metrics.hear("consumer.fail", {**batch, "failures": 1, "error": ValueError(), "delay": 1.0})
     exported = {name for name, _ in samples(generate_latest(metrics).decode())}
 
     asked = {name for query in _queries(json.loads(DASHBOARD.read_text())) for name in NAME.findall(query)}

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from howdah import Columns, Howdah, Where
-from howdah.cli.worker import Node
+from howdah.cli.node import Node
 from howdah.observe.depth import Depth
 from howdah.observe.logs import subscribe_logs
 from howdah.observe.node import Observed, observe_node

@@ -233,7 +233,7 @@ def test_the_page_works_as_written(project):
 
     conftest = project.folder / "conftest.py"
     conftest.write_text(conftest.read_text() + '\n@pytest.fixture\ndef anyio_backend():\n    return "asyncio"\n')
-    assert "4 passed" in project.run()
+    assert "6 passed" in project.run()
 
 
 def test_importing_the_plugin_imports_nothing_more():

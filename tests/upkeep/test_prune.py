@@ -167,3 +167,24 @@ async def test_strong_locks_are_never_held_between_two_statements(app, works, di
     await upkeep.grow()
     assert (await Pruner(direct, Retention()).prune()).partitions > 0
     await upkeep._session.close()
+
+
+async def test_what_jobs_said_goes_after_its_time(conn, database):
+    await conn.execute(
+        "insert into howdah.job_log (id, attempt, at, stream, line) values"
+        " (1, 1, now() - interval '8 days', 'log', 'old'), (1, 1, now() - interval '6 days', 'log', 'young')"
+    )
+    await conn.execute(
+        "insert into howdah.run (job, attempt, kind, spec, state, started_at) values"
+        " (1, 1, 'build', '{}', 'done', now() - interval '31 days'),"
+        " (2, 1, 'build', '{}', 'running', now() - interval '31 days'),"
+        " (3, 1, 'build', '{}', 'failed', now() - interval '29 days')"
+    )
+    await conn.execute(
+        "insert into howdah.progress (id, token, share, said_at) values"
+        " (1, 1, 0.5, now() - interval '8 days'), (2, 1, 0.5, now())"
+    )
+    await Pruner(database, Retention()).prune()
+    assert [row[0] for row in await conn.fetch("select line from howdah.job_log")] == ["young"]
+    assert [row[0] for row in await conn.fetch("select job from howdah.run order by 1")] == [2, 3]
+    assert [row[0] for row in await conn.fetch("select id from howdah.progress")] == [2]

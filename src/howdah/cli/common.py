@@ -16,11 +16,13 @@ from howdah import config
 from howdah.app import Howdah
 from howdah.errors import ConfigError
 from howdah.jobs.admin import Admin
+from howdah.log.log import Log
 from howdah.pg import migrate
 from howdah.pg.database import Database
 
 T = TypeVar("T")
 LONGEST_RANGE = 100_000
+LARGEST_POSITION = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,21 @@ class Target:
         finally:
             pool.terminate()
 
+    @asynccontextmanager
+    async def log(self, app: Howdah | None = None) -> AsyncIterator[Log]:
+        """The event log, and who can act on its consumers; with ``app``, its types of events are known.
+
+        Refuses a schema this code does not know.
+        """
+        if app is None:
+            database = self.database()
+            app = Howdah(database.dsn, schema=database.schema)
+        await migrate.check(app.database)
+        try:
+            yield app.log
+        finally:
+            await app.close()
+
 
 def names_a_database(app: Howdah) -> bool:
     """Whether the app knows its database without our help."""
@@ -120,8 +137,8 @@ def finish(code: int) -> None:
         click.get_current_context().exit(code)
 
 
-def read_ids(words: Sequence[str]) -> list[int]:
-    """Read job ids and ranges of them.
+def read_ids(words: Sequence[str], what: str = "job id") -> list[int]:
+    """Read job ids, or what else is numbered so, and ranges of them.
 
     >>> read_ids(["5", "7", "10-12"])
     [5, 7, 10, 11, 12]
@@ -130,7 +147,7 @@ def read_ids(words: Sequence[str]) -> list[int]:
     for word in ",".join(words).replace(" ", ",").split(","):
         match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", word)
         if match is None:
-            raise click.UsageError(f"{word!r} is not a job id; write 7 or 10-20")
+            raise click.UsageError(f"{word!r} is not a {what}; write 7 or 10-20")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise click.UsageError(f"the range {word} runs backwards; write {last}-{first}")
@@ -153,4 +170,18 @@ class Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+class Position(click.ParamType[int]):
+    """A position in the log, or the version of a stream."""
+
+    name = "position"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it."""
+        text = str(value)
+        if not text.isdecimal() or int(text) > LARGEST_POSITION:
+            self.fail(f"{text!r} is not a position; write a number from 0 on", param, ctx)
+        return int(text)
+
+
 DURATION = Duration()
+POSITION = Position()

@@ -7,7 +7,7 @@ import re
 import asyncpg
 import click
 
-from howdah.errors import ArgumentError, ConfigError, DatabaseUnreachable, HowdahError, SchemaError
+from howdah.errors import ArgumentError, ConfigError, DatabaseUnreachable, EventError, HowdahError, SchemaError
 from howdah.scrub import scrub
 
 INCOMPLETE = 1
@@ -45,7 +45,7 @@ def one_line(text: str) -> str:
 
 def _code(error: BaseException) -> int | None:
     match error:
-        case ConfigError() | ArgumentError():
+        case ConfigError() | ArgumentError() | EventError():
             return USAGE
         case DatabaseUnreachable():
             wrong = isinstance(error.__cause__, asyncpg.exceptions.ClientConfigurationError)

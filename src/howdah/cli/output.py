@@ -116,4 +116,11 @@ STYLES = {
     "warn": "yellow",
     "bad": "bold red",
     "offline": "dim",
+    "halted": "bold red",
+    "retrying": "red",
+    "silent": "red",
+    "unassigned": "red",
+    "paused": "yellow",
+    "waiting": "yellow",
+    "reshaping": "yellow",
 }

@@ -1,4 +1,7 @@
-"""The tasks of a small shop. They wait and compute instead of mailing and drawing; all around them is real."""
+"""A small shop: its tasks, its events and who follows those.
+
+Tasks wait and compute instead of mailing and drawing; all around them is real.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,15 @@ import os
 import random
 import time
 import zlib
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
 
-from howdah import Backoff, Howdah, Poison, Snooze, Transaction, current_job
-from howdah.pg.sql import identifier
+import msgspec
+
+from howdah import Backoff, Event, Howdah, Poison, Snooze, Transaction, current_job
+from howdah.pg import sql
 
 SHOP = "HOWDAH_DEMO_SHOP"
 """The environment variable with the name of the shop's own schema."""
@@ -83,19 +91,87 @@ async def count_click(page: int) -> None:
     """Nothing at all, by the thousand."""
 
 
+@app.event
+class OrderPlaced(msgspec.Struct, frozen=True):
+    """Somebody ordered something."""
+
+    address: str
+
+
+@app.event
+class ItemAdded(msgspec.Struct, frozen=True):
+    """This is a part of the order."""
+
+    item: str
+    cents: int
+
+
+@app.event
+class OrderCharged(msgspec.Struct, frozen=True):
+    """It was paid."""
+
+
+@app.event
+class OrderShipped(msgspec.Struct, frozen=True):
+    """It is on its way."""
+
+
+@app.event
+class ShelfVisited(msgspec.Struct, frozen=True):
+    """Somebody looked."""
+
+    seconds: int
+
+
 @app.task(queue="orders", transactional=True)
 async def charge(tx: Transaction, order: int) -> None:
-    """The payment, the follow-up job and the completion are one commit."""
-    await tx.execute(f"update {_orders()} set charged = charged + 1 where id = $1", order)  # noqa: S608 - quoted
+    """The payment, its event, the follow-up job and the completion are one commit."""
+    await tx.execute(_sql()["charge"], order)
     await asyncio.sleep(random.uniform(0.005, 0.05))  # noqa: S311
+    await app.log.append(f"Order-{order}", OrderCharged(), conn=tx)
     await ship.using(conn=tx).enqueue(order)
 
 
 @app.task(queue="orders", transactional=True)
 async def ship(tx: Transaction, order: int) -> None:
     """Made by :func:`charge`, or not at all."""
-    await tx.execute(f"update {_orders()} set shipped = shipped + 1 where id = $1", order)  # noqa: S608 - quoted
+    await tx.execute(_sql()["ship"], order)
+    await app.log.append(f"Order-{order}", OrderShipped(), conn=tx)
 
 
-def _orders() -> str:
-    return f"{identifier(os.environ[SHOP])}.orders"
+@app.task(queue="mail")
+async def send_receipt(order: int) -> None:
+    """Made by :func:`receipts`, one for every order that ships."""
+    await asyncio.sleep(random.uniform(0.002, 0.02))  # noqa: S311
+
+
+@app.consumer("order_view", only=["Order"])
+async def order_view(event: Event, tx: Transaction) -> None:
+    """A row for every order, as its last event left it. It and the checkpoint are one commit."""
+    await tx.execute(_sql()["view_order"], int(event.stream_id), event.type, event.version)
+
+
+@app.consumer("sales", types=[ItemAdded])
+async def sales(event: Event, tx: Transaction) -> None:
+    """What was sold of every item."""
+    await tx.execute(_sql()["sell"], event.data.item, event.data.cents)
+
+
+@app.consumer("receipts", types=[OrderShipped])
+async def receipts(event: Event, tx: Transaction) -> None:
+    """A job for every order that ships, in the commit that moves the checkpoint past it."""
+    await send_receipt.using(conn=tx).enqueue(int(event.stream_id))
+
+
+@app.consumer("visits", only=["Shelf"], batch=500, partitions=2)
+async def visits(events: Sequence[Event], tx: Transaction) -> None:
+    """Whole batches, and two parts that the nodes share: who looks at what."""
+    seconds: Counter[int] = Counter()
+    for event in events:
+        seconds[int(event.stream_id)] += event.data.seconds
+    await tx.executemany(_sql()["visit"], sorted(seconds.items()))
+
+
+@cache
+def _sql() -> dict[str, str]:
+    return sql.load("howdah.demo", schema=app.database.schema, shop=os.environ[SHOP])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from howdah.demo import app as shop
+from howdah.log.rows import ConsumerRow, LogStatus
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
 
@@ -52,6 +55,18 @@ class Look:
     failures: list[Any] = field(default_factory=list)
     next: list[Any] = field(default_factory=list)
     nodes: list[Any] = field(default_factory=list)
+    consumers: Sequence[ConsumerRow] = ()
+    log: LogStatus | None = None
+
+    @property
+    def lag(self) -> int:
+        """Positions the consumer that is furthest behind has before it."""
+        return max((consumer.lag for consumer in self.consumers), default=0)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, runs or is yet to be consumed."""
+        return not (self.waiting or self.in_flight or self.lag)
 
     @property
     def in_flight(self) -> int:
@@ -76,15 +91,17 @@ class Verdict:
     facts: dict[str, int]
     lost: int
     doubled: int
+    astray: int
+    """Rows of read models that are not the fold of the log, and orders whose events say something else."""
 
     @property
     def unexpected(self) -> int:
-        """Jobs that failed and should not have."""
-        return self.facts["failed"] - self.facts["on_purpose"]
+        """Jobs and consumers that failed and should not have."""
+        return self.facts["failed"] - self.facts["on_purpose"] + self.facts["halted"]
 
     @property
     def good(self) -> bool:
-        return not (self.lost or self.doubled or self.unexpected)
+        return not (self.lost or self.doubled or self.astray or self.unexpected)
 
 
 class Ledger:
@@ -101,7 +118,7 @@ class Ledger:
         self._rated = (time.monotonic(), 0)
 
     async def open_shop(self) -> None:
-        """Make the shop's own table."""
+        """Make the shop's own tables."""
         async with self._session.use() as conn:
             await conn.execute(self._sql["open"])
 
@@ -121,6 +138,8 @@ class Ledger:
             failures=await self._session.fetch(self._sql["failures"], head - 20 * RECENT, 5),
             next=await self._session.fetch(self._sql["next"], 5),
             nodes=await self.nodes(),
+            consumers=await shop.app.log.admin.consumers(),
+            log=await shop.app.log.admin.status(),
         )
 
     async def nodes(self) -> list[Any]:
@@ -130,9 +149,16 @@ class Ledger:
     async def check(self, enqueued: int) -> Verdict:
         """Balance the books; ``enqueued`` is how many jobs the producers were told they had made."""
         row = await self._session.fetchrow(self._sql["check"], POISONED, timeout=60)
-        missing = abs(enqueued + row["charged"] - row["jobs"])
+        told = await self._session.fetchrow(self._sql["fold"], timeout=60)
+        missing = abs(enqueued + row["charged"] + told["receipts"] - row["jobs"])
         unpaid = abs(row["charges"] - row["charged"]) + abs(row["ships"] - row["charged"])
-        return Verdict(dict(row), lost=row["lost"] + missing + unpaid, doubled=row["doubled"] + row["twice"])
+        unsent = abs(row["mailed"] - told["receipts"])
+        return Verdict(
+            {**row, **told},
+            lost=row["lost"] + missing + unpaid + unsent,
+            doubled=row["doubled"] + row["twice"],
+            astray=told["astray"] + told["unsaid"],
+        )
 
     async def waits(self) -> tuple[float | None, float | None]:
         """The median and the 99th percentile of all waits, in seconds."""

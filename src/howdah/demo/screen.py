@@ -23,7 +23,8 @@ def draw(look: Look, workload: Workload, rates: Sequence[float], seconds: float,
     screen.split_column(
         Layout(_head(look, workload, rates, seconds, title), size=5),
         Layout(name="now", ratio=3),
-        Layout(name="past", size=8),
+        Layout(_consumers(look), size=len(look.consumers) + 3),
+        Layout(name="past", ratio=2),
     )
     screen["now"].split_row(Layout(_queues(look), ratio=5), Layout(_running(look), ratio=6))
     screen["past"].split_row(Layout(_failures(look), ratio=3), Layout(_next(look), ratio=2))
@@ -37,6 +38,7 @@ def line(look: Look, workload: Workload, rates: Sequence[float], seconds: float)
         f"{seconds:4.0f}s  enqueued {totals.enqueued:,}  done {totals.done:,}  retried {totals.retried:,}"
         f"  failed {totals.failed:,}  merged {workload.merged:,}  waiting {look.waiting:,}  running {look.in_flight:,}"
         f"  ahead {look.ahead:,}  {rates[-1] if rates else 0:,.0f}/s  wait {waits(look.median, look.slowest)}"
+        f"  log {look.log.head if look.log else 0:,}  lag {look.lag:,}"
     )
 
 
@@ -54,12 +56,14 @@ def summary(
         ("ahead", facts["ahead"], "scheduled for after the end"),
         ("lost", verdict.lost, "every job is in exactly one place"),
         ("doubled", verdict.doubled, "no job twice, no order charged or shipped twice"),
+        ("events", facts["events"], f"appended; order_view has {facts['behind']:,} of them before it"),
+        ("astray", verdict.astray, "read models are the fold of the log, and the orders are what their events say"),
     )
     yield f"ran for {seconds:.1f} s"
     for name, number, note in rows:
         if name == "enqueued":
             note += f"{workload.rolled_back:,} orders rolled back and left none"
-        elif name in ("lost", "doubled") and number:
+        elif name in ("lost", "doubled", "astray") and number:
             note = "this must not happen"
         yield f"  {name:<10}{number:>10,}  {note}"
     yield f"  {'throughput':<10}{facts['done'] / seconds:>10,.0f}  jobs/s over the whole time"
@@ -133,6 +137,19 @@ def _running(look: Look) -> RenderableType:
     for job in look.running:
         table.add_row(str(job["id"]), job["kind"], str(job["attempt"]), str(job["node"]), f"{job['seconds']:.2f}")
     return Panel(table, title="running, oldest first", title_align="left")
+
+
+def _consumers(look: Look) -> RenderableType:
+    table = _table("consumer", "state", ("node", True), ("position", True), ("lag", True), ("events/s", True))
+    for each in look.consumers:
+        style = {"running": None, "halted": "red"}.get(each.state, "yellow")
+        node = "" if each.node is None else str(each.node)
+        table.add_row(
+            each.name, Text(each.state, style or ""), node, f"{each.position:,}", f"{each.lag:,}", f"{each.rate:,.0f}"
+        )
+    log = look.log
+    title = f"event log: head {log.head:,}, frontier {log.frontier:,}" if log else "event log"
+    return Panel(table, title=title, title_align="left")
 
 
 def _failures(look: Look) -> RenderableType:

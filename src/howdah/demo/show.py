@@ -125,7 +125,7 @@ class Show:
                 left = float("inf") if seconds is None else seconds - passed
                 if left <= 0:
                     return
-                await wait(self._over, min(pause, left))
+                await wait(self._over, min(pause - (time.monotonic() - began) % pause, left))
         finally:
             if live:
                 live.stop()
@@ -138,11 +138,10 @@ class Show:
             click.echo(line(look, self._workload, rates, passed))
 
     async def _settle(self) -> None:
-        """Let the nodes finish what waits; what is scheduled for later stays."""
+        """Let the nodes finish what waits and consume what is there; what is scheduled for later stays."""
         deadline = time.monotonic() + SETTLE_WITHIN
         while not self._hurried.is_set() and time.monotonic() < deadline:
-            look = await self._ledger.look()
-            if not look.waiting and not look.in_flight:
+            if (await self._ledger.look()).idle:
                 return
             await wait(self._hurried, 0.1)
 

@@ -1,4 +1,4 @@
-"""Workload: the shop's customers. Everything they ask for is enqueued for real."""
+"""Workload: the shop's customers. What they ask for is enqueued, what they do is appended, for real."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from howdah.pg.database import Database
 from howdah.service import every
 
 BURST = 2000
+VISITS = 1000
+ITEMS = {"chair": 8900, "desk": 24_900, "lamp": 3900, "shelf": 5900}
 
 
 class Workload:
-    """Enqueues a bit of everything until it is told to stop, and counts what it was told."""
+    """Enqueues and appends a bit of everything until it is told to stop, and counts what it was told."""
 
     def __init__(self, database: Database, name: str) -> None:
         self._database = database
@@ -26,7 +28,7 @@ class Workload:
         self.merged = 0
         """Calls that found a live job with their unique key."""
         self.rolled_back = 0
-        """Orders whose transaction was rolled back; they leave no job."""
+        """Orders whose transaction was rolled back; they leave neither job nor event."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Produce until ``stop``."""
@@ -41,6 +43,7 @@ class Workload:
             (0.1, self.searches),
             (0.3, self.order),
             (4.0, self.clicks),
+            (1.5, self.visits),
         )
         async with asyncio.TaskGroup() as group:
             for pause, produce in producers:
@@ -95,13 +98,25 @@ class Workload:
         """All of them by one COPY."""
         self._note(*await shop.app.enqueue_many(shop.count_click.job(page % 50) for page in range(BURST)))
 
+    async def visits(self) -> None:
+        """All of them by one COPY, into the streams of some shelves."""
+        shelves = [
+            (f"Shelf-{self._random.randrange(40)}", shop.ShelfVisited(self._random.randrange(1, 60)))
+            for _ in range(VISITS)
+        ]
+        await shop.app.log.append_many(shelves)
+
     async def order(self) -> None:
-        """The order and its charge are one commit, or neither happens."""
+        """The order, its events and the job that charges it are one commit, or none of it happens."""
         conn = await self._database.connect("demo order")
         transaction = conn.transaction()
         try:
             await transaction.start()
-            number = await conn.fetchval(self._order_sql, self._address())
+            address = self._address()
+            number = await conn.fetchval(self._order_sql, address)
+            items = self._random.choices(list(ITEMS), k=self._random.randint(1, 4))
+            events = [shop.OrderPlaced(address), *(shop.ItemAdded(item, ITEMS[item]) for item in items)]
+            await shop.app.log.append(f"Order-{number}", events, expect=0, conn=conn)
             made = await shop.charge.using(conn=conn).enqueue(number)
             if self._random.random() < 0.15:
                 await transaction.rollback()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from howdah.jobs.labels import serves
 from howdah.pg.database import Session
 from howdah.service import wait
 
@@ -34,12 +35,14 @@ class Bell:
         *,
         poll: float,
         deaf: Callable[[], bool],
+        labels: Collection[str] = (),
     ) -> None:
         self._session = session
         self._sql = sql
         self._queues = list(queues) if queues is not None else None
         self._poll = poll
         self._deaf = deaf
+        self._labels = labels
         self._rung = asyncio.Event()
         self._asleep = False
         self._woken = False
@@ -52,6 +55,10 @@ class Bell:
         self._backstop = 0.0
         self.known: list[str] = list(queues or ())
         """The queues to claim from."""
+
+    def know(self, queues: Sequence[str]) -> None:
+        """These queues exist; those whose labels the node lacks are not for it."""
+        self.known = [queue for queue in queues if serves(queue, self._labels)]
 
     def ring(self) -> None:
         """Somebody enqueued, or may have."""
@@ -124,7 +131,7 @@ class Bell:
         sign = 0 if self._deaf() else int(SIGN * 1000)
         row = await self._session.fetchrow(self._sql["doze"], self._queues, sign)
         self._hung = hung
-        self.known = row["known"]
+        self.know(row["known"])
         due = float("inf") if row["due_in"] is None else time.monotonic() + row["due_in"]
         self._due = min(due, self._heard)  # what was said meanwhile may be too young for the answer
         return list(row["in_flight"])

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import asyncpg
+
 from howdah import telemetry
 from howdah.errors import DatabaseUnreachable
 from howdah.jobs.bulk import CHUNK, Bulk
@@ -88,11 +90,7 @@ class Client:
         while self._waiting:
             batch, self._waiting = self._waiting[:CHUNK], self._waiting[CHUNK:]
             try:
-                if len(batch) == 1:
-                    async with self._reach() as conn:
-                        made = [await self._one(conn, batch[0][0])]
-                else:
-                    made = await self.enqueue_many(job for job, _ in batch)
+                made = await self._send([job for job, _ in batch])
             except BaseException as error:
                 for _, future in batch:
                     if not future.done():
@@ -103,6 +101,15 @@ class Client:
             for (_, future), each in zip(batch, made, strict=True):
                 if not future.done():
                     future.set_result(each)
+
+    async def _send(self, jobs: list[NewJob]) -> list[Enqueued]:
+        if len(jobs) > 1:
+            try:
+                return await self.enqueue_many(jobs)
+            except asyncpg.InsufficientPrivilegeError:
+                pass  # a role that may only call the function
+        async with self._reach() as conn:
+            return [await self._one(conn, job) for job in jobs]
 
     def _reach(self) -> Reach:
         return Reach(self._pool, self._database, "enqueueing")

@@ -46,6 +46,7 @@ class OpenJobs:
             poll=options.poll,
             notify=options.notify,
             pool=site.pool,
+            labels=options.labels,
         )
 
     @property

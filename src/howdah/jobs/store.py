@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import asyncpg
 
 from howdah.errors import LeaseLost
 from howdah.job import Job
 from howdah.jobs.bell import Bell
-from howdah.outcome import Ack, Outcome
+from howdah.jobs.labels import expand, labels_of
+from howdah.jobs.recorder import Recorder
+from howdah.jobs.shared import Shared, channel
+from howdah.journal import Run, Said, lost
+from howdah.outcome import Ack
 from howdah.pg import sql
-from howdah.pg.database import Database, Session, columns
+from howdah.pg.database import Database, Session
 from howdah.pg.listen import Listener
 from howdah.pg.transact import transact
 from howdah.store import Transaction
 
-CODES = {
-    Outcome.OK: b"d",
-    Outcome.FAILED: b"f",
-    Outcome.POISON: b"f",
-    Outcome.CANCELLED: b"c",
-    Outcome.RETRY: b"r",
-    Outcome.SNOOZED: b"s",
-    Outcome.RELEASED: b"b",
-}
-OK = Outcome.OK  # looking an enum member up costs as much as a dictionary
-FATES = {code.decode(): outcome for outcome, code in CODES.items() if outcome is not Outcome.POISON}
 IDLE = 1.0
 """Leases after which the server ends a transaction nobody drives any more, as when its process is frozen."""
 SWEEP = 1.0
 """Seconds after which a claim looks below its watermarks again, for what committed late or was handed back."""
 PROMOTE = 0.05
+MOST_LINES = 10_000
+"""Lines kept of what one attempt says."""
 FEWEST_RUNS = 8
 
 
@@ -52,9 +46,12 @@ class JobStore:
         poll: float,
         notify: bool,
         pool: asyncpg.Pool,
+        labels: Collection[str] = (),
+        shared: Shared | None = None,
     ) -> None:
         self._node = node
         self._everything = queues is None
+        self._labels = frozenset(labels).union(*map(labels_of, queues or ()))
         self._kinds = list(kinds)
         self._lease = lease
         self._pool = pool
@@ -62,11 +59,17 @@ class JobStore:
         self._ack_in_transaction = sql.render(
             "select {schema}.ack_in_transaction($1, $2, $3, $4, $5, $6)", {"schema": database.schema}
         )
-        self._claims = Session(database, "claim", on_connect=self._forget)
-        self._acks = Session(database, "ack")
+        self._shared = shared
+        self._claims = shared.claims if shared else Session(database, "claim", on_connect=self.forget)
+        self._acks = shared.acks if shared else Session(database, "ack")
         self._resets = Session(database, "reset")  # of its own: a large reset must not hold up the acks
-        self._listener = Listener(database, channel(database.schema), self._heard) if notify else None
-        self._bell = Bell(self._claims, self._sql, queues, poll=poll, deaf=lambda: self.deaf)
+        if shared:
+            self._listener = shared.listener
+        else:
+            self._listener = Listener(database, channel(database.schema), self._heard) if notify else None
+        named = None if queues is None else expand(queues, self._labels)
+        self._bell = Bell(self._claims, self._sql, named, poll=poll, deaf=lambda: self.deaf, labels=self._labels)
+        self._recorder = Recorder(self._acks, self._sql, self._bell.expect)
         self._watermarks: dict[tuple[str, int], int] = {}
         self._swept = 0.0
         self._promoted = 0.0
@@ -88,7 +91,8 @@ class JobStore:
         if self._listener:
             await self._listener.run(stop)
 
-    async def claim(self, most: int, room: Mapping[str, int]) -> list[Job]:
+    async def claim(self, most: int, room: Mapping[str, int], *, node: int | None = None) -> list[Job]:
+        """Take up to ``most`` jobs; ``node``: for another node than the store's own."""
         now = time.monotonic()
         if not self._bell.known and not await self._look_for_queues():
             return []
@@ -106,7 +110,7 @@ class JobStore:
             queues,
             [room.get(queue, most) for queue in queues],
             most,
-            self._node,
+            node or self._node,
             self._lease,
             self._kinds,
             runs,
@@ -115,9 +119,10 @@ class JobStore:
             list(marks.values()),
         )
         if not rows:
+            self._watermarks.clear()  # the last look before falling asleep must see what was handed back, too
             self._runs = min(most, max(runs, 64))
             if self._everything and len(await self._look_for_queues()) > len(queues):
-                return await self.claim(most, room)
+                return await self.claim(most, room, node=node)
             return []
         self._bell.awake()
         heads = 0
@@ -133,24 +138,13 @@ class JobStore:
         self._runs = max(FEWEST_RUNS, heads + heads // 4 + 4) if len(jobs) == most else runs * 4
         return jobs
 
-    async def ack(self, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
-        plain, other = [], []
-        for ack in acks:
-            if ack.outcome is OK and ack.result is None and ack.error is None and ack.job.key is None:
-                plain.append(ack)
-            else:
-                other.append(ack)
-        accepted: list[Ack] = []
-        with_plain = {ack.job.token for ack in plain}
-        early = [token for token in finished if token not in with_plain]
-        if other or early:  # first: they must not find their lease gone
-            accepted += await self._ack_any(other, early)
-        if plain:
-            accepted += await self._ack_done(plain, [token for token in finished if token in with_plain])
-        return accepted
+    async def ack(self, acks: Sequence[Ack], finished: Sequence[int], *, node: int | None = None) -> list[Ack]:
+        """Record how attempts ended; ``node``: of another node than the store's own."""
+        return await self._recorder.ack(node or self._node, acks, finished)
 
-    async def release(self, tokens: Sequence[int]) -> int:
-        row = await self._acks.fetchrow(self._sql["release"], self._node, list(tokens))
+    async def release(self, tokens: Sequence[int], *, node: int | None = None) -> int:
+        """Hand back all that is left of these leases; ``node``: of another node than the store's own."""
+        row = await self._acks.fetchrow(self._sql["release"], node or self._node, list(tokens))
         return int(row["requeued"] + row["ended"])
 
     async def reset(self, most: int = 100) -> tuple[int, int, int]:
@@ -178,68 +172,32 @@ class JobStore:
 
         await transact(self._pool, IDLE * self._lease, body, finish)
 
+    async def say(self, job: Job, said: Said, *, node: int | None = None) -> None:
+        """Keep what a running job says; ``node``: of another node than the store's own."""
+        row = await self._pool.fetchrow(
+            self._sql["say"],
+            node or self._node,
+            job.id,
+            job.token,
+            said.stream,
+            said.lines,
+            said.progress,
+            said.note,
+            MOST_LINES,
+        )
+        if not row["held"]:
+            raise lost(job)
+
+    async def note_run(self, job: Job, run: Run, *, node: int | None = None) -> None:
+        """Keep the record of a run; ``node``: of another node than the store's own."""
+        given = (node or self._node, job.id, job.token, run.state, run.spec, run.code, run.result)
+        if not await self._pool.fetchval(self._sql["note_run"], *given):
+            raise lost(job)
+
     async def close(self) -> None:
         """Close the connections."""
-        for session in (self._claims, self._acks, self._resets):
+        for session in (self._resets,) if self._shared else (self._claims, self._acks, self._resets):
             await session.close()
-
-    async def _ack_done(self, acks: list[Ack], finished: list[int]) -> list[Ack]:
-        while acks:
-            tokens = list({ack.job.token for ack in acks})
-            try:
-                rows = await self._acks.fetch(
-                    self._sql["ack_done"],
-                    self._node,
-                    tokens,
-                    finished,
-                    array([ack.job.id for ack in acks]),
-                    array([ack.job.attempt for ack in acks]),
-                    array([ack.took for ack in acks]),
-                )
-            except asyncpg.UniqueViolationError:  # a replay: the long way ignores what is already recorded
-                return await self._ack_any(acks, finished)
-            held = {row[0] for row in rows}
-            if len(held) == len(tokens):
-                return acks
-            acks = [ack for ack in acks if ack.job.token in held]
-            finished = [token for token in finished if token in held]
-        return []
-
-    async def _ack_any(self, acks: list[Ack], finished: list[int]) -> list[Ack]:
-        rows = await self._acks.fetch(
-            self._sql["ack"],
-            self._node,
-            *columns(
-                [
-                    (
-                        ack.job.token,
-                        ack.job.id,
-                        ack.job.attempt,
-                        CODES[ack.outcome],
-                        ack.delay,
-                        ack.took,
-                        ack.result,
-                        ack.error,
-                        ack.message,
-                        ack.traceback,
-                    )
-                    for ack in acks
-                ],
-                10,
-            ),
-            finished,
-        )
-        fates = {(token, id): fate for token, id, fate in rows}
-        accepted = [ack for ack in acks if (ack.job.token, ack.job.id) in fates]
-        for ack in accepted:
-            fate = fates[ack.job.token, ack.job.id]
-            if (
-                fate != CODES[ack.outcome].decode()
-            ):  # a cancel request, the last attempt, or a commit we had not heard of
-                ack.outcome = FATES[fate]
-            if fate in "rs":
-                self._bell.expect(ack.delay)
-        return accepted
 
     async def _look_around(self, now: float) -> None:
         """What a claim would not see by itself: jobs fallen due, rows below the watermarks, new queues."""
@@ -257,7 +215,7 @@ class JobStore:
         self._bell.expect(0.0 if promoted >= 1000 else due_in)
 
     async def _look_for_queues(self) -> list[str]:
-        self._bell.known = await self._claims.fetchval(self._sql["queues"])
+        self._bell.know(await self._claims.fetchval(self._sql["queues"]))
         return self._bell.known
 
     def _in_turn(self) -> list[str]:
@@ -269,19 +227,6 @@ class JobStore:
     def _heard(self, _queue: str | None) -> None:
         self._bell.ring()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """The connection is new: what was seen through the old one may be behind."""
         self._watermarks.clear()
-
-
-def array(numbers: list[int]) -> str:
-    """Whole numbers as PostgreSQL writes an array of them.
-
-    >>> array([1, 2])
-    '{1, 2}'
-    """
-    return "{" + repr(numbers)[1:-1] + "}"
-
-
-def channel(schema: str) -> str:
-    """The notification channel of a schema."""
-    return "howdah_" + hashlib.md5(schema.encode(), usedforsecurity=False).hexdigest()[:16]

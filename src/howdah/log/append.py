@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NoReturn, cast
 
+import asyncpg
 import msgspec
 
 from howdah import telemetry
@@ -23,8 +26,8 @@ from howdah.pg.sql import render
 from howdah.store import Transaction
 
 CHUNK = 5000
-TRIES = 5
-"""A bulk append of one's own is tried again when somebody else appended to one of its streams."""
+PAUSES = (0.02, 0.1, 0.3, 1.0)
+"""Seconds, at most, until a bulk append that met another one on the same streams is tried again."""
 FOREIGN = """
 select made.version, made.position
 from {schema}.append(:stream, cast(:events as json), cast(:expect as bigint), cast(:correlation as text),
@@ -54,6 +57,8 @@ class Origin(msgspec.Struct, frozen=True):
     @classmethod
     def here(cls, correlation: str | None, causation: str | None) -> Origin:
         """What the caller says, else the event that is being consumed or the job that is running here."""
+        _check_text("correlation", correlation)
+        _check_text("causation", causation)
         event, job = current.get(None), current_job.get(None)
         if event is not None:
             name = f"event {event.position}"
@@ -146,12 +151,12 @@ class Appender:
                 return await self._many(native, ready, by)
         if conn is not None:
             return await self._many(conn, ready, by)
-        for _ in range(TRIES - 1):
+        for pause in PAUSES:
             try:
                 async with Reach(self._pool, self._database, "appending") as own:
                     return await self._many(own, ready, by)
-            except StreamConflict:
-                continue
+            except (StreamConflict, asyncpg.DeadlockDetectedError):
+                await asyncio.sleep(pause * random.random())  # noqa: S311
         async with Reach(self._pool, self._database, "appending") as own:
             return await self._many(own, ready, by)
 
@@ -179,8 +184,13 @@ class Appender:
 
 def check_expect(expect: object) -> None:
     """Refuse what cannot be the version of a stream."""
-    if expect is not None and (not isinstance(expect, int) or isinstance(expect, bool) or expect < 0):
+    if expect is not None and (not isinstance(expect, int) or isinstance(expect, bool) or not 0 <= expect < 2**63):
         raise EventError(f"expect is None for any version, 0 for a new stream, or the exact version; got {expect!r}")
+
+
+def _check_text(what: str, text: object) -> None:
+    if text is not None and (not isinstance(text, str) or not text.isprintable()):
+        raise EventError(f"{what} must be printable text, got {text!r}")
 
 
 def _lines(

@@ -58,6 +58,7 @@ class _Plan:
 
     def path(self) -> Sequence[int]:
         """The shortest way of moves from a node that has too much to one that has two less, or nothing."""
+        others = sorted(self._held, key=lambda node: len(self._held[node]))  # the emptiest first, or more would move
         for start in sorted(self._held, key=lambda node: -len(self._held[node])):
             came: dict[int, int | None] = {start: None}
             queue = deque([start])
@@ -65,7 +66,7 @@ class _Plan:
                 node = queue.popleft()
                 if len(self._held[node]) + 2 <= len(self._held[start]):
                     return _trace(came, node)
-                for other in self._held:
+                for other in others:
                     if other not in came and any(part[0] in self._able[other] for part in self._held[node]):
                         came[other] = node
                         queue.append(other)

@@ -6,18 +6,45 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import asyncpg
+
 from howdah import telemetry
-from howdah.errors import LeaseLost
+from howdah.errors import HowdahError, LeaseLost
 from howdah.job import Job
 from howdah.log.consumer import Consumer
 from howdah.log.event import Event, current
 from howdah.log.share import Share
-from howdah.pg.transact import transact
+from howdah.pg.transact import is_closed, transact
 from howdah.store import Transaction
+
+GONE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.exceptions.AdminShutdownError,
+    asyncpg.exceptions.CrashShutdownError,
+    asyncpg.exceptions.IdleInTransactionSessionTimeoutError,
+)
+"""Errors of a connection that went away under the handler."""
+REFUSED = (
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.InFailedSQLTransactionError,
+    asyncpg.RaiseError,
+)
+"""What a server says that does not commit: a deferred constraint is violated, or the handler swallowed an error."""
 
 
 class Overran(Exception):
     """A batch took longer than it may."""
+
+
+class Exited(Exception):
+    """A handler raised what would end the process, such as SystemExit."""
+
+
+class Handled(Job, gc=False):
+    """An event, or a batch of them, as tracing sees it."""
+
+    traces: tuple[str, ...] = ()
+    """Those of a whole batch."""
 
 
 class Batch:
@@ -31,8 +58,15 @@ class Batch:
         """The event being handled, or the first that was not."""
         self.handling = False
         """Whether the handler is at work, or was when it broke off."""
-        self.raised: Exception | None = None
-        """What the handler raised."""
+        self.raised: BaseException | None = None
+        """What the handler raised, or why the server refused what it did."""
+
+    @property
+    def fewer(self) -> int:
+        """How many events to try next, when nobody knows which of them is to blame."""
+        if 0 < self.at < len(self.events):
+            return self.at
+        return max(1, len(self.events) // 2) if self.at or self._consumer.takes_batches else 1
 
     async def run(self, pool: Any, idle: float, settle: Callable[[Any], Awaitable[None]], *, careful: bool) -> None:
         """Handle them, then ``settle(conn)``, and commit.
@@ -44,9 +78,15 @@ class Batch:
             self.handling = True
             try:
                 await (self._one_by_one(tx) if careful else self._all(tx))
-            except Exception as error:
-                self.raised = error
-                raise
+                _check_open(tx)
+            except BaseException as error:
+                if _is_ours(error):
+                    raise
+                if not (isinstance(error, GONE) or is_closed(tx.connection)):
+                    self.raised = error
+                if isinstance(error, Exception):
+                    raise
+                raise Exited from error
             self.handling = False
 
         async def finish(conn: Any, _result: bytes | None) -> None:
@@ -60,11 +100,14 @@ class Batch:
                 raise
             self.raised = Overran(f"the batch took longer than {self._consumer.options.timeout:g} s")
             raise self.raised from None
+        except REFUSED as error:
+            self.raised = self.raised or error
+            raise
 
     async def _all(self, tx: Transaction) -> None:
         consumer = self._consumer
         if consumer.takes_batches:
-            await consumer.call(self.events, tx)
+            await self._together(tx)
         elif telemetry.around:
             for event in self.events:
                 await self._traced(event, tx)
@@ -83,25 +126,40 @@ class Batch:
             await tx.execute("savepoint howdah_event")
             try:
                 await self._traced(event, tx)
-            except Exception as error:
-                if tx.connection.is_closed():
+                _check_open(tx)
+                await tx.execute("release savepoint howdah_event")
+            except BaseException as error:
+                if _is_ours(error) or isinstance(error, GONE) or not _is_open(tx):
                     raise
                 await tx.execute("rollback to savepoint howdah_event")
                 self.raised = error
                 return
-            await tx.execute("release savepoint howdah_event")
             self.at += 1
 
-    async def _traced(self, event: Event, tx: Transaction) -> None:
-        current.set(event)
-        telemetry.carried.set(event.trace)
-        with telemetry.surround(self._as_job(event)):
-            await self._consumer.call([event] if self._consumer.takes_batches else event, tx)
+    async def _together(self, tx: Transaction) -> None:
+        """The whole batch at once; it carries a trace on if all its events share it."""
+        traces = tuple({event.trace: None for event in self.events if event.trace})
+        carried = telemetry.carried.set(traces[0] if len(traces) == 1 else None)
+        try:
+            with telemetry.surround(self._as_job(self.events[0], traces)):
+                await self._consumer.call(self.events, tx)
+        finally:
+            telemetry.carried.reset(carried)
 
-    def _as_job(self, event: Event) -> Job:
+    async def _traced(self, event: Event, tx: Transaction) -> None:
+        here, carried = current.set(event), telemetry.carried.set(event.trace)
+        try:
+            with telemetry.surround(self._as_job(event)):
+                await self._consumer.call([event] if self._consumer.takes_batches else event, tx)
+        finally:  # a later batch in the same task must not take itself for a part of this event
+            current.reset(here)
+            telemetry.carried.reset(carried)
+
+    def _as_job(self, event: Event, traces: tuple[str, ...] = ()) -> Job:
         """How tracing sees it."""
-        return Job(
+        return Handled(
             id=event.position,
+            traces=traces,
             queue="log",
             kind=self._consumer.name,
             attempt=1,
@@ -110,6 +168,22 @@ class Batch:
             payload=b"{}",
             trace=event.trace,
         )
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether we cancelled it: the batch took too long, or the node stops now."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _is_open(tx: Transaction) -> bool:
+    return not is_closed(tx.connection) and bool(tx.connection.is_in_transaction())
+
+
+def _check_open(tx: Transaction) -> None:
+    """Refuse a batch whose transaction was ended inside it: its checkpoint would no longer belong to its writes."""
+    if not _is_open(tx):
+        raise HowdahError("the handler ended the transaction, which is not its own; it must not commit or roll back")
 
 
 def lost(share: Share) -> LeaseLost:

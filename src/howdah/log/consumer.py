@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -19,6 +19,7 @@ OnFailure = Literal["halt", "park", "stop_worker"]
 POLICIES = ("halt", "park", "stop_worker")
 MOST_PARTITIONS = 1000
 LARGEST_BATCH = 10_000
+MOST_FAILURES = 1_000_000
 AGAIN = Backoff(first=1.0, factor=2.0, cap=30.0, jitter=0.2)
 
 
@@ -80,15 +81,17 @@ class ConsumerOptions:
     """The wait between two full batches."""
 
     def __post_init__(self) -> None:
-        for name in ("max_failures", "timeout", "poll", "max_poll"):
+        for name in ("timeout", "poll", "max_poll"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be above zero, got {getattr(self, name)!r}")
         if not self.pause >= 0:
             raise ConfigError(f"pause must not be negative, got {self.pause!r}")
-        if not (isinstance(self.batch, int) and 1 <= self.batch <= LARGEST_BATCH):
-            raise ConfigError(f"batch must be from 1 to {LARGEST_BATCH}, got {self.batch!r}")
-        if not (isinstance(self.partitions, int) and 1 <= self.partitions <= MOST_PARTITIONS):
-            raise ConfigError(f"partitions must be from 1 to {MOST_PARTITIONS}, got {self.partitions!r}")
+        for name, most in (("batch", LARGEST_BATCH), ("partitions", MOST_PARTITIONS), ("max_failures", MOST_FAILURES)):
+            number = getattr(self, name)
+            if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= most:
+                raise ConfigError(f"{name} must be from 1 to {most}, got {number!r}")
+        if not isinstance(self.retry, Backoff):
+            raise ConfigError(f"retry must be a Backoff, got {self.retry!r}")
         if self.on_failure not in POLICIES:
             raise ConfigError(f"on_failure must be one of {', '.join(POLICIES)}, got {self.on_failure!r}")
         if self.start not in ("beginning", "end") and not (
@@ -96,7 +99,7 @@ class ConsumerOptions:
         ):
             raise ConfigError(f"start must be 'beginning', 'end' or a position, got {self.start!r}")
         for stream_type in self.only or ():
-            if "-" in stream_type or not 1 <= len(stream_type) <= LONGEST_TYPE:
+            if not isinstance(stream_type, str) or "-" in stream_type or not 1 <= len(stream_type) <= LONGEST_TYPE:
                 raise ConfigError(f"only takes types of streams, what stands before the first '-'; got {stream_type!r}")
         if self.only == () or self.types == ():
             raise ConfigError("only and types must name something, or be left out to mean all")
@@ -113,7 +116,7 @@ def options_of(name: str, settings: ConsumerSettings, types: Types) -> ConsumerO
     """The options a consumer was given, or :class:`ConfigError`."""
     said: dict[str, Any] = dict(settings)
     for scope in ("only", "types"):
-        if isinstance(said.get(scope), str | type):
+        if said.get(scope) is not None and not (isinstance(said[scope], Iterable) and not isinstance(said[scope], str)):
             raise ConfigError(f"consumer {name!r}: {scope} takes a list, got the single {said[scope]!r}")
     if said.get("only") is not None:
         said["only"] = tuple(said["only"])
@@ -148,13 +151,17 @@ class Consumer:
 def _shape(name: str, target: Any) -> tuple[Callable[..., Awaitable[Any]], bool, bool]:
     """The coroutine function to call, whether it takes batches, and whether it takes the transaction."""
     if inspect.isclass(target):
-        target = target()
+        try:
+            target = target()
+        except TypeError as error:
+            raise ConfigError(f"consumer {name!r} cannot be made: {error}; give an object of it instead") from None
     function = target if inspect.isroutine(target) else getattr(target, "handle", None)
     if function is None:
         raise ConfigError(f"consumer {name!r} is an object without a method `handle`; add one")
     if not inspect.iscoroutinefunction(function):
         raise ConfigError(f"consumer {name!r} must be a coroutine function; write `async def`")
-    parameters = list(inspect.signature(function).parameters)
+    kinds = {each.name: each.kind for each in inspect.signature(function).parameters.values()}
+    parameters = list(kinds)
     if not parameters or parameters[0] not in ("event", "events"):
         raise ConfigError(
             f"consumer {name!r} must take `event`, for one at a time, or `events`, for a whole batch, as its first"
@@ -162,4 +169,7 @@ def _shape(name: str, target: Any) -> tuple[Callable[..., Awaitable[Any]], bool,
         )
     if unknown := [each for each in parameters[1:] if each != "tx"]:
         raise ConfigError(f"consumer {name!r} takes {unknown[0]!r}; it is given event (or events) and tx only")
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if kinds[parameters[0]] > either or kinds.get("tx", either) not in (either, inspect.Parameter.KEYWORD_ONLY):
+        raise ConfigError(f"consumer {name!r} is given {parameters[0]} by position and tx by name; let it take them so")
     return function, parameters[0] == "events", "tx" in parameters

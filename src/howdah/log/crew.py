@@ -21,6 +21,7 @@ from howdah.pg import sql
 from howdah.pg.database import Session
 from howdah.pg.listen import Listener
 from howdah.service import Outage, wait_any
+from howdah.work.quiet import Quiet
 
 log = logging.getLogger("howdah")
 
@@ -34,7 +35,9 @@ IDLE = 0.8
 class Crew:
     """Follows what this node owns; leads if it must."""
 
-    def __init__(self, consumers: Mapping[str, Consumer], decoder: Decoder, site: Site) -> None:
+    def __init__(self, consumers: Mapping[str, Consumer], decoder: Decoder, site: Site, quiet: Quiet) -> None:
+        self._quiet = quiet
+        self._far = 0
         self._consumers = consumers
         self._decoder = decoder
         self._site = site
@@ -51,7 +54,7 @@ class Crew:
         self._poked = asyncio.Event()
         self._stopping = asyncio.Event()
         self._over = asyncio.Event()
-        self._now = False
+        self._now = self._resigned = False
         self._failure: BaseException | None = None
         self.leader: Leader | None = None
 
@@ -111,22 +114,32 @@ class Crew:
         try:
             await self._sync_until_stopped()
         finally:
+            self._stopping.set()
             await self._finish()
             self._over.set()
             await asyncio.gather(*beside, return_exceptions=True)
+            await self._resign()  # now, not when the last job of this node is done
+            self._quiet.leave(self)
 
     async def close(self) -> None:
-        """Give back what is owned, so that others take over at once, and close the connections."""
+        """Give back what is owned, and close the connections."""
+        await self._resign()
+        await self._session.close()
+        if self._pool:
+            self._pool.terminate()
+
+    async def _resign(self) -> None:
+        """Give back what is owned, so that others take over at once."""
+        if self._resigned:
+            return
         try:
-            await self._session.fetch(self._sql["resign"], self._site.node, timeout=3)
             if self.leader:
-                await self.leader.close()
-            await self._session.close()
+                await self.leader.close()  # before the others are called, so that one of them can lead
+            await self._session.fetch(self._sql["resign"], self._site.node, timeout=3)
+            self._resigned = True
         except Exception as error:
             log.warning("could not resign: %s", error)
             self._session.drop()
-        if self._pool:
-            self._pool.terminate()
 
     # ---------------------------------------------------------------- what this node owns
 
@@ -181,7 +194,11 @@ class Crew:
         task.add_done_callback(lambda _task: self._poked.set())
 
     async def _drained(self) -> bool:
-        """Whether all that can be consumed here now has been."""
+        """Whether all that can be consumed here now has been, and nobody else of this node is at work."""
+        if (far := sum(runner.position for runner in self.runners)) != self._far:
+            self._far = far
+            self._quiet.busy()
+        since = self._quiet.turn
         await self._dispatcher.look()
         rows = await self._session.fetch(self._sql["owners"])
         mine = [row for row in rows if row["consumer"] in self._consumers]
@@ -190,7 +207,8 @@ class Crew:
             return False
         shares = await self._session.fetch(self._sql["shares"], self._site.node)
         busy = {(row["consumer"], row["part"]) for row in shares if not (row["paused"] or row["halted"])}
-        return all(key in self._runners and self._runners[key][0].caught_up for key in busy)
+        caught_up = all(key in self._runners and self._runners[key][0].caught_up for key in busy)
+        return caught_up and self._quiet.idle(self, since)
 
     async def _finish(self) -> None:
         """Wait for the batches at hand; after the grace they are rolled back."""
@@ -211,7 +229,7 @@ class Crew:
         """Try to lead now and then, and at once when somebody came or went."""
         assert self.leader is not None
         outage = Outage("leader")
-        while not self._stopping.is_set():
+        while not self._over.is_set():  # also while it drains: nobody else can before it resigns
             self._called.clear()
             try:
                 await self.leader.tick()
@@ -221,7 +239,7 @@ class Crew:
                 outage.heal()
                 pause = self._options.rebalance
                 self._poked.set()
-            await wait_any(pause, self._called, self._stopping)
+            await wait_any(pause, self._called, self._over)
 
     async def _announce(self, consumers: Mapping[str, int]) -> None:
         await self._session.fetch(self._sql["announce"], self._site.node, msgspec.json.encode(consumers).decode())

@@ -8,6 +8,7 @@ no sign, so busy writers do not notify.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from howdah.log.read import Frontier
@@ -35,6 +36,7 @@ class Dispatcher:
         self._rung = asyncio.Event()
         self._news = asyncio.Event()
         self._held = 0
+        self._moved_at = time.monotonic()
         self.frontier = Frontier(0, 0, False)
         """As it was seen last."""
         self.looks = 0
@@ -74,6 +76,7 @@ class Dispatcher:
         self.looks += 1
         if self.frontier.safe == before:
             return False
+        self._held, self._moved_at = 0, time.monotonic()
         self._news.set()
         self._news = asyncio.Event()
         return True
@@ -81,13 +84,14 @@ class Dispatcher:
     async def _look_and_rest(self) -> float:
         """Look, and say how long the next look can wait."""
         if await self.look():
-            self._held = 0
             return FLOWING
         hears = self._hears()
-        if hears and await self.look(SIGN):
-            self._held = 0
+        if time.monotonic() - self._moved_at < FLOWING:
+            rest = FLOWING  # looks in quick succession find nothing while events flow, and must not hang the sign
+        elif hears and await self.look(SIGN):
             return FLOWING
-        rest = RECONCILE if hears else self._interval
+        else:
+            rest = RECONCILE if hears else self._interval
         if not self.frontier.held:
             self._held = 0
             return rest

@@ -78,4 +78,4 @@ class Follower:
         events = events_of(rows, self._decoder)
         if len(events) == limit:
             return Page(events, events[-1].position, True)
-        return Page(events, upto, upto < safe)
+        return Page(events, max(after, upto), upto < safe)

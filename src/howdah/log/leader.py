@@ -65,7 +65,8 @@ class AdvisoryCrown:
 
     async def lead(self) -> bool:
         if not self._mine:
-            self._mine = bool(await self._session.fetchval(self._sql["try_lock"], self._key))
+            idle = str(int(self._lease * 1000))
+            self._mine = bool(await self._session.fetchval(self._sql["try_lock"], self._key, idle))
         if self._mine:
             await self._session.fetch(self._sql["crown"], self._node, self._lease)
         return self._mine
@@ -107,13 +108,16 @@ class Leader:
     async def rebalance(self) -> None:
         """Cut shares as the nodes want them, and give each to a node that lives and can."""
         nodes = await self._session.fetch(self._sql["candidates"], self._dead)
+        drains = {row["id"] for row in nodes if row["drains"]}  # it finishes what it has, then gives it back
         wants: dict[int, dict[str, int]] = {
-            row["id"]: msgspec.json.decode(row["consumers"], type=dict[str, int]) for row in nodes
+            row["id"]: msgspec.json.decode(row["consumers"], type=dict[str, int])
+            for row in nodes
+            if row["id"] not in drains
         }
         rows = await self._session.fetch(self._sql["owners"])
         if await self._reshape(rows, wants):
             rows = await self._session.fetch(self._sql["owners"])
-        owners = {(row["consumer"], row["part"]): row["node"] for row in rows}
+        owners = {(row["consumer"], row["part"]): row["node"] for row in rows if row["node"] not in drains}
         plan = assign(owners, {node: set(wanted) for node, wanted in wants.items()})
         moves = [(*part, node) for part, node in plan.items() if owners[part] != node]
         if moves:

@@ -10,7 +10,9 @@ from howdah.log.batch import Batch, lost
 from howdah.log.consumer import Consumer
 from howdah.log.event import Decoder, Event, events_of
 from howdah.log.share import Share
+from howdah.pg.transact import transact
 from howdah.scrub import describe
+from howdah.store import Transaction
 
 MOST = 100
 """Parked events tried again in one go."""
@@ -42,9 +44,11 @@ class Parked:
         self, position: int, words: tuple[str, str, str], failures: int, settle: Callable[[Any], Awaitable[None]]
     ) -> None:
         """Set an event aside and move the checkpoint past it, in one transaction."""
-        async with self._pool.acquire() as conn, conn.transaction():
-            await conn.execute(self._sql["park"], *self._share.key, position, *words, failures)
-            await settle(conn)
+
+        async def body(tx: Transaction) -> None:
+            await tx.execute(self._sql["park"], *self._share.key, position, *words, failures)
+
+        await transact(self._pool, self._idle, body, lambda conn, _result: settle(conn))
 
     async def retry(self) -> None:
         """Try again what is wanted; what fails again stays parked."""

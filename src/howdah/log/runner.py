@@ -24,6 +24,8 @@ from howdah.retry import retry_after
 from howdah.scrub import describe
 from howdah.service import Outage, wait
 
+BREAKS = 3
+"""Connections that may break under a handler, one after the other, before it is to blame."""
 SAVE_AFTER = 0.25
 """Seconds a checkpoint may lag behind while only events out of scope pass by."""
 
@@ -68,13 +70,18 @@ class Runner:
         self._failures = 0 if self._options.on_failure == "stop_worker" else share.failures
         self._narrow: int | None = 1 if share.failures else None
         """How many events the next batch may have, after a failure."""
+        self._breaks = 0
+        self._resting = False
+        """Whether it waits before it tries a failed event again."""
         self.ended: str | None = None
         """Why it no longer follows."""
 
     @property
     def caught_up(self) -> bool:
         """Whether there is nothing for it to do now."""
-        return self.ended is not None or (self.position >= self._end() and self._saved == self.position)
+        if self.ended is not None or self._resting:
+            return True
+        return self.position >= self._end() and self._saved == self.position and not self._wanted.is_set()
 
     def stop(self) -> None:
         """Finish the batch at hand, then end."""
@@ -162,27 +169,44 @@ class Runner:
         batch = Batch(self.consumer, self.share, page.events)
         try:
             await self._commit(batch, page.to, careful=False)
-        except Exception:
-            if batch.raised is None:
+        except LeaseLost:
+            raise
+        except Exception as error:
+            if batch.raised is None and not self._suspect(batch):
                 raise
-            await self._find(batch, page.to, batch.raised)
-            return False
-        return True
+            blamed = batch.raised or error
+        else:
+            return True
+        await self._find(batch, page.to, blamed)
+        return False
 
-    async def _find(self, batch: Batch, to: int, error: Exception) -> None:
+    async def _find(self, batch: Batch, to: int, error: BaseException) -> None:
         """A batch was rolled back: find the event that is to blame, and let those before it through."""
         if len(batch.events) == 1:
             await self._blame(batch.events[0], error)
-        elif isinstance(error, Overran):
-            # to run them one by one would take as long: let those before it through first
-            self._narrow = max(1, batch.at)
-            if batch.at == 0:
-                await self._blame(batch.events[0], error)
-        else:
-            again = Batch(self.consumer, self.share, batch.events)
-            await self._commit(again, to, careful=True)
-            if again.raised is not None:
-                await self._blame(again.events[again.at], again.raised)
+            return
+        if not isinstance(error, Overran):  # to run them one by one would take as long
+            batch = Batch(self.consumer, self.share, batch.events)
+            try:
+                await self._commit(batch, to, careful=True)
+            except LeaseLost:
+                raise
+            except Exception:
+                if batch.raised is None and not self._suspect(batch):
+                    raise
+            else:
+                if batch.raised is not None:
+                    await self._blame(batch.events[batch.at], batch.raised)
+                return
+        self._narrow = batch.fewer
+
+    def _suspect(self, batch: Batch) -> bool:
+        """A connection broke. If that happens again and again while the handler is at work, the handler is to blame."""
+        if not batch.handling and not batch.at:
+            return False
+        self._breaks += 1
+        self._narrow = batch.fewer
+        return self._breaks >= BREAKS
 
     async def _commit(self, batch: Batch, to: int, *, careful: bool) -> None:
         """Handle a batch and move the checkpoint in one transaction."""
@@ -200,7 +224,7 @@ class Runner:
             self._saved = self.position = to
         self._saved_at = time.monotonic()
         if batch.at:
-            self._failures = 0
+            self._failures = self._breaks = 0
             telemetry.emit("consumer.batch", **self._who, events=batch.at, position=to, seconds=self._saved_at - began)
 
     async def _settle(self, conn: Any, to: int, events: int) -> None:
@@ -227,7 +251,7 @@ class Runner:
 
     # ---------------------------------------------------------------- failures
 
-    async def _blame(self, event: Event, error: Exception) -> None:
+    async def _blame(self, event: Event, error: BaseException) -> None:
         """Count a failure; after too many of them do as the consumer's policy says."""
         options, share = self._options, self.share
         self._narrow = 1
@@ -248,17 +272,21 @@ class Runner:
         if not noted:
             raise lost(share)
         self._failures = failures
-        telemetry.emit("consumer.fail", **self._who, position=event.position, failures=failures, error=error)
+        asked = retry_after(error)
+        pause = options.retry.delay(failures) if asked is None else asked
+        facts = {**self._who, "position": event.position, "failures": failures, "error": error}
+        telemetry.emit("consumer.fail", **facts, delay=None if over else pause)
         if halted:
-            telemetry.emit("consumer.halt", **self._who, position=event.position, failures=failures, error=error)
+            telemetry.emit("consumer.halt", **facts)
             raise _Halted
         if over:
             raise ConsecutiveFailures(
                 f"consumer {share.name} failed {failures} times in a row at position {event.position}:"
                 f" {words[0]}: {words[1]}"
             ) from error
-        asked = retry_after(error)
-        await wait(self._stop, options.retry.delay(failures) if asked is None else asked)
+        self._resting = True
+        await wait(self._stop, pause)
+        self._resting = False
 
 
 class _Halted(Exception):

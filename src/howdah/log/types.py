@@ -56,8 +56,8 @@ class Types:
             raise ConfigError(f"{cls!r} cannot be an event; make it a dataclass or a msgspec.Struct")
         if name in self._classes:
             raise ConfigError(f"two classes are the event {name!r}; give one of them name=…")
-        self._classes[name], self._names[cls] = cls, name
         self._newest[name] = max(check_version(version), self.newest(name))
+        self._classes[name], self._names[cls] = cls, name
         return cls
 
     def upcaster(self, type: type | str, *, version: int) -> Callable[[U], U]:
@@ -78,6 +78,8 @@ class Types:
         """What an event class is called; a name is left as it is."""
         if isinstance(type_or_name, str):
             return check_name("event type", type_or_name)
+        if not isinstance(type_or_name, type):
+            raise ConfigError(f"a type of events is a class or its name, got {type_or_name!r}")
         return self._names.get(type_or_name, type_or_name.__name__)
 
     def newest(self, name: str) -> int:
@@ -136,7 +138,7 @@ class Types:
     def _encoded(self, event: NewEvent) -> Ready:
         name = check_name("event type", event.type)
         version = self.newest(name) if event.version is None else check_version(event.version)
-        data = self._json(event.data, f"the data of event {name}")
+        data = self._json({} if event.data is None else event.data, f"the data of event {name}")
         return Ready(
             name, version, data, self._json(dict(event.meta), f"the meta of event {name}") if event.meta else None
         )

@@ -32,18 +32,25 @@ class Health:
     """Serves ``/metrics``, ``/livez`` and ``/readyz`` from :meth:`start` to :meth:`stop`.
 
     The checks run in the server's threads, so they must not wait for anything. Port 0 takes a free one;
-    ``port`` says which.
+    ``port`` says which. ``note`` is what a ready node has to say all the same.
     """
 
     def __init__(
-        self, metrics: Collector, *, alive: Check, ready: Check, host: str = "127.0.0.1", port: int = 0
+        self,
+        metrics: Collector,
+        *,
+        alive: Check,
+        ready: Check,
+        note: Check = lambda: None,
+        host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
         self.host = host
         self.port = port
         self._answers: dict[str, Callable[[str], Answer]] = {
             "/metrics": lambda accept: _scrape(metrics, accept),
             "/livez": lambda _accept: _say(alive()),
-            "/readyz": lambda _accept: _say(ready()),
+            "/readyz": lambda _accept: _say(ready(), note()),
         }
         self._server: _Server | None = None
 
@@ -73,8 +80,10 @@ class Health:
 Answer = tuple[int, str, bytes]
 
 
-def _say(wrong: str | None) -> Answer:
-    return (200, "text/plain; charset=utf-8", b"ok\n") if wrong is None else _text(503, wrong)
+def _say(wrong: str | None, note: str | None = None) -> Answer:
+    if wrong is not None:
+        return _text(503, wrong)
+    return _text(200, f"ok\n{note}" if note else "ok")
 
 
 def _text(status: int, text: str) -> Answer:

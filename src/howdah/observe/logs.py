@@ -18,6 +18,7 @@ from rich.logging import RichHandler
 from howdah import telemetry
 from howdah.errors import ConfigError
 from howdah.job import current
+from howdah.observe import consumer_lines
 from howdah.outcome import Ack, Outcome
 from howdah.scrub import LONGEST_TRACEBACK, scrub, shorten
 
@@ -116,7 +117,7 @@ def _plain(value: Any) -> Any:
 
 
 def subscribe_logs() -> Callable[[], None]:
-    """Log failures, resets and prunes from now on; returns the function that stops it."""
+    """Log failures, resets, prunes and what becomes of consumers from now on; returns the function that stops it."""
     failures = Failures()
     unsubscribe = telemetry.subscribe(failures.hear)
 
@@ -153,6 +154,8 @@ class Failures:
                 log.info(text, facts["table"], facts["reset"], facts["failed"], extra=facts)
             case "prune.done":
                 log.info("pruned %d partitions, %d jobs", facts["partitions"], facts["jobs"], extra=facts)
+            case _:
+                consumer_lines.say(name, facts, self._wants_more)
 
     def sum_up(self) -> None:
         """Say how many failures were not logged, if any."""

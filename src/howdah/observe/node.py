@@ -1,4 +1,4 @@
-"""Observe one node: its metrics, its health, and the depth of its queues, from start to end."""
+"""Observe one node: its metrics, its health, its queues and consumers, from start to end."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from prometheus_client.registry import Collector
 from howdah import telemetry
 from howdah.observe.depth import Depth
 from howdah.observe.health import Health
+from howdah.observe.lag import Lag
 from howdah.observe.prometheus import Metrics
 from howdah.observe.vitals import Vitals
-from howdah.pg.database import Database
+from howdah.pg.database import Database, Session
 
 BLOCKED_TOO_LONG = 60.0
 PATIENCE = 2.0
+MOST_NAMED = 10
 
 
 class Observed:
     """A node being observed."""
 
-    def __init__(self, metrics: Metrics, depth: Depth, health: Health | None) -> None:
+    def __init__(self, metrics: Metrics, depth: Depth | None, lag: Lag | None, health: Health | None) -> None:
         self.metrics = metrics
         self.depth = depth
+        self.lag = lag
         self.health = health
 
     @property
@@ -39,30 +42,46 @@ class Observed:
 
 @asynccontextmanager
 async def observe_node(
-    database: Database, vitals: Vitals, *, host: str = "127.0.0.1", port: int | None = 0
+    database: Database | None, vitals: Vitals, *, host: str = "127.0.0.1", port: int | None = 0
 ) -> AsyncIterator[Observed]:
     """Observe a node for as long as the block lasts; ``port=None`` serves nothing, 0 takes a free port.
 
-    What the application itself keeps in Prometheus's default registry is served along.
+    What the application itself keeps in Prometheus's default registry is served along. A node without a database
+    counts no queues.
     """
-    depth = Depth(database, wanted=lambda: vitals.node() != 0, tables=vitals.tables)
-    metrics = Metrics(vitals, depth)
+    session = depth = lag = None
+    if database is not None:
+        session = Session(database, "depth")
+        depth = Depth(database, session=session, wanted=lambda: vitals.node() != 0, tables=vitals.tables)
+        lag = Lag(database, session=session, wanted=lambda: vitals.node() != 0, dead=vitals.lease)
+    metrics = Metrics(vitals, depth, lag)
     checks = Checks(vitals)
     health = None
     if port is not None:
-        health = Health(_Both(metrics), alive=checks.alive, ready=checks.ready, host=host, port=port)
+        health = Health(
+            _Both(metrics),
+            alive=checks.alive,
+            ready=checks.ready,
+            note=lambda: _halted(lag) if lag else None,
+            host=host,
+            port=port,
+        )
         health.start()
     metrics.start()
     unsubscribe = telemetry.subscribe(checks.hear)
     stop = asyncio.Event()
-    counting = asyncio.create_task(depth.run(stop), name="howdah depth")
+    counting = [asyncio.create_task(each.run(stop), name=f"howdah {each.name}") for each in (depth, lag) if each]
     try:
-        yield Observed(metrics, depth, health)
+        yield Observed(metrics, depth, lag, health)
     finally:
         stop.set()
-        await asyncio.wait({counting}, timeout=PATIENCE)
-        counting.cancel()  # a database that does not answer must not hold up the end
-        await asyncio.gather(counting, return_exceptions=True)
+        if counting:
+            await asyncio.wait(counting, timeout=PATIENCE)
+        for task in counting:
+            task.cancel()  # a database that does not answer must not hold up the end
+        await asyncio.gather(*counting, return_exceptions=True)
+        if session is not None:
+            await session.close()
         unsubscribe()
         metrics.stop()
         if health is not None:
@@ -92,10 +111,22 @@ class Checks:
             return "the node takes no work: it is starting or draining"
         if self._beat_at is None:
             return "no heartbeat has succeeded yet"
-        silent, lease = time.monotonic() - self._beat_at, self._vitals.lease
+        silent = time.monotonic() - self._beat_at
+        lease = self._vitals.patience() if self._vitals.patience else self._vitals.lease
         if silent > lease:
             return f"no heartbeat has succeeded for {silent:.1f} s, and the lease is {lease:g} s"
         return None
+
+
+def _halted(lag: Lag) -> str | None:
+    """What a ready node has to say about consumers. They are of the whole database, so no restart helps."""
+    log = lag.latest
+    names = [each.name for each in log.consumers if each.halted] if log is not None else []
+    return (
+        f"halted consumers: {', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"
+        if names
+        else None
+    )
 
 
 class _Both(Collector):

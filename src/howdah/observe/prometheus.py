@@ -10,12 +10,15 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from howdah import telemetry
 from howdah.job import Job
+from howdah.observe.consumers import ConsumerMetrics
 from howdah.observe.depth import Depth, Queue
+from howdah.observe.families import Values, counter, gauge, histogram
+from howdah.observe.lag import Lag
 from howdah.observe.series import Histogram, Names
 from howdah.observe.vitals import Vitals
 from howdah.outcome import Ack, Outcome
@@ -28,7 +31,6 @@ BY_LABEL = (
     ("table_reset_failures", ("table",), "Rows this node failed, for their workers went silent too often."),
     ("hook_failures", ("kind", "hook"), "Hooks of the application that raised."),
 )
-Values = dict[tuple[str, ...], float]
 
 
 class Kind:
@@ -53,9 +55,10 @@ class Metrics(Collector):
     Without vitals it exports what a process that only enqueues has to tell.
     """
 
-    def __init__(self, vitals: Vitals | None = None, depth: Depth | None = None) -> None:
+    def __init__(self, vitals: Vitals | None = None, depth: Depth | None = None, lag: Lag | None = None) -> None:
         self._vitals = vitals
         self._depth = depth
+        self._consumers = ConsumerMetrics(lag)
         # Events come from several threads: the node's loop, its heart, the portal of synchronous code.
         self._lock = threading.Lock()
         self._kind_names = Names()
@@ -99,15 +102,17 @@ class Metrics(Collector):
         if hear is not None:
             with self._lock:
                 hear(facts)
+        else:
+            self._consumers.hear(name, facts)
 
     def collect(self) -> Iterator[Metric]:
         """Everything, as Prometheus's own types."""
         with self._lock:
             kinds = {label: kind.copy() for label, kind in self._kinds.items()}
-            waits = {queue: histogram.copy() for queue, histogram in self._waits.items()}
+            waits = {queue: each.copy() for queue, each in self._waits.items()}
             by_label = {name: counts.copy() for name, counts in self._by_label.items()}
             totals, deaf = self._totals.copy(), self._deaf
-        yield _gauge("build_info", "Which Howdah this is.", ("version",), {(__version__,): 1})
+        yield gauge("build_info", "Which Howdah this is.", ("version",), {(__version__,): 1})
         yield from _jobs(kinds, waits)
         for name, help in (
             ("leases_lost", "Leases this node lost before it could finish their jobs."),
@@ -117,12 +122,13 @@ class Metrics(Collector):
         ):
             yield CounterMetricFamily(f"howdah_{name}", help, totals[name])
         for name, labels, help in BY_LABEL:
-            yield _counter(name, help, labels, by_label[name])
-        yield _gauge("listen_deaf", "1 while wake-ups do not arrive and the node polls.", (), {(): int(deaf)})
+            yield counter(name, help, labels, by_label[name])
+        yield gauge("listen_deaf", "1 while wake-ups do not arrive and the node polls.", (), {(): int(deaf)})
         if self._vitals is not None:
             yield from self._worker(self._vitals, kinds)
         if self._depth is not None:
             yield from _queues(self._merge(self._depth.queues))
+        yield from self._consumers.collect()
 
     # ---------------------------------------------------------------- hearing, under the lock
 
@@ -190,12 +196,15 @@ class Metrics(Collector):
         with self._lock:
             in_flight = Counter(self._kind_names.label(kind) for kind in running)
         by_kind: Values = {(kind,): in_flight[kind] for kind in sorted({*kinds, *in_flight})}
-        yield _gauge("worker_in_flight", "Jobs running now.", ("kind",), by_kind)
+        yield gauge("worker_in_flight", "Jobs running now.", ("kind",), by_kind)
         busy = len(running)
         slots: Values = {("busy",): busy, ("free",): max(0, vitals.slots - busy)}
-        yield _gauge("worker_slots", "Jobs this node may run at once.", ("state",), slots)
+        yield gauge("worker_slots", "Jobs this node may run at once.", ("state",), slots)
         lag = vitals.loop_lag()
-        yield _gauge("event_loop_blocked_seconds", "Seconds the event loop has not answered.", (), {(): lag})
+        yield gauge("event_loop_blocked_seconds", "Seconds the event loop has not answered.", (), {(): lag})
+        leads = vitals.leads()
+        if leads is not None:
+            yield gauge("leader", "1 on the node that says who consumes what.", (), {(): int(leads)})
 
     def _merge(self, queues: list[Queue]) -> list[Queue]:
         """Queues beyond the most label values become one."""
@@ -217,42 +226,18 @@ class Metrics(Collector):
         return list(merged.values())
 
 
-def _gauge(name: str, help: str, labels: tuple[str, ...], values: Values) -> Metric:
-    gauge = GaugeMetricFamily(f"howdah_{name}", help, labels=labels)
-    for key, value in values.items():
-        gauge.add_metric(key, value)
-    return gauge
-
-
-def _counter(name: str, help: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], int]) -> Metric:
-    counter = CounterMetricFamily(f"howdah_{name}", help, labels=labels)
-    for key, value in sorted(values.items()):
-        counter.add_metric(key, value)
-    return counter
-
-
 def _jobs(kinds: Mapping[str, Kind], waits: Mapping[str, Histogram]) -> Iterator[Metric]:
     processed = CounterMetricFamily(
         "howdah_worker_jobs_processed", "Attempts that ended here, by outcome.", None, ["kind", "outcome"]
     )
-    duration = HistogramMetricFamily(
-        "howdah_worker_job_duration_seconds", "How long attempts took.", None, None, ["kind"]
-    )
     for label in sorted(kinds):
-        kind = kinds[label]
-        for outcome, count in kind.outcomes.items():
+        for outcome, count in kinds[label].outcomes.items():
             processed.add_metric([label, outcome.value], count)
-        duration.add_metric([label], kind.durations.cumulative(), kind.durations.total)
-    wait = HistogramMetricFamily(
-        "howdah_worker_job_wait_seconds",
-        "How long jobs that were due waited for their first claim; the first job of every run is measured.",
-        None,
-        None,
-        ["queue"],
-    )
-    for queue, histogram in sorted(waits.items()):
-        wait.add_metric([queue], histogram.cumulative(), histogram.total)
-    yield from (processed, duration, wait)
+    yield processed
+    durations = {label: kind.durations for label, kind in kinds.items()}
+    yield histogram("worker_job_duration_seconds", "How long attempts took.", "kind", durations)
+    about = "How long jobs that were due waited for their first claim; the first job of every run is measured."
+    yield histogram("worker_job_wait_seconds", about, "queue", waits)
 
 
 def _queues(queues: list[Queue]) -> Iterator[Metric]:
@@ -260,6 +245,6 @@ def _queues(queues: list[Queue]) -> Iterator[Metric]:
     for queue in queues:
         for state in ("queued", "scheduled", "running"):
             jobs[queue.name, state] = getattr(queue, state)
-    yield _gauge("queue_jobs", "Jobs of the whole database; every node says the same.", ("queue", "state"), jobs)
+    yield gauge("queue_jobs", "Jobs of the whole database; every node says the same.", ("queue", "state"), jobs)
     oldest: Values = {(queue.name,): max(0.0, queue.oldest or 0.0) for queue in queues}
-    yield _gauge("queue_oldest_seconds", "How long the oldest job that may run waits.", ("queue",), oldest)
+    yield gauge("queue_oldest_seconds", "How long the oldest job that may run waits.", ("queue",), oldest)

@@ -39,17 +39,18 @@ class Spans:
     @contextmanager
     def around(self, job: Job) -> Iterator[None]:
         """The span of one attempt; an error is recorded in it, scrubbed, and passes on."""
-        origin = _origin(job)
+        origins = _origins(job)
         # never a child of whatever span the node was started in
         context = Context()
-        if origin is not None and self._parent:
-            context = trace.set_span_in_context(trace.NonRecordingSpan(origin), context)
+        child = self._parent and len(origins) == 1
+        if child:
+            context = trace.set_span_in_context(trace.NonRecordingSpan(origins[0]), context)
         with self._tracer.start_as_current_span(
             f"process {job.kind}",
             context,
             kind=trace.SpanKind.CONSUMER,
             attributes=_attributes(job),
-            links=[trace.Link(origin)] if origin is not None and not self._parent else None,
+            links=None if child else [trace.Link(origin) for origin in origins],
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -61,12 +62,13 @@ class Spans:
                 raise
 
 
-def _origin(job: Job) -> trace.SpanContext | None:
-    parsed = parse(job.trace)
-    if parsed is None:
-        return None
-    trace_id, span_id, flags = parsed
-    return trace.SpanContext(trace_id, span_id, is_remote=True, trace_flags=trace.TraceFlags(flags))
+def _origins(job: Job) -> list[trace.SpanContext]:
+    """Where a job comes from; a batch of events may come from several places."""
+    parsed = [parse(each) for each in getattr(job, "traces", ()) or (job.trace,)]
+    return [
+        trace.SpanContext(trace_id, span_id, is_remote=True, trace_flags=trace.TraceFlags(flags))
+        for trace_id, span_id, flags in filter(None, parsed)
+    ]
 
 
 def _attributes(job: Job) -> dict[str, str | int]:

@@ -30,5 +30,11 @@ class Vitals:
     lease: float
     """Seconds its work stays its own without a heartbeat."""
 
+    patience: Callable[[], float] | None = None
+    """Seconds without a heartbeat after which it is not ready; without, its lease."""
+
     tables: Callable[[], Sequence[Counting]] = tuple
     """How the tables it works on are counted."""
+
+    leads: Callable[[], bool | None] = lambda: None
+    """Whether it says which node consumes what; ``None``: it has no consumers."""

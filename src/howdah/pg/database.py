@@ -40,6 +40,10 @@ UNSURE: tuple[type[BaseException], ...] = (*BROKEN, asyncio.CancelledError)
 
 # Hot statements must not depend on what ANALYZE saw last; see docs/why/engine.md.
 STEADY = {"jit": "off", "enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
+# A queue that was analyzed empty and then filled would be read and sorted whole, to take its first rows.
+STEADIER = {"claim": {"enable_bitmapscan": "off"}}
+
+END_IDLE = "select set_config('idle_in_transaction_session_timeout', $1, $2)"
 
 
 def dsn_from_environment() -> str | None:
@@ -90,7 +94,8 @@ class Database:
     async def _open(self, role: str) -> asyncpg.Connection:
         if not self.pooled:
             try:
-                conn = await self._connect(server_settings={**STEADY, "application_name": f"howdah {role}"})
+                settings = {**STEADY, **STEADIER.get(role, {}), "application_name": f"howdah {role}"}
+                conn = await self._connect(server_settings=settings)
             except asyncpg.exceptions.ProtocolViolationError as error:
                 if "startup parameter" not in str(error):
                     raise
@@ -113,7 +118,7 @@ class Database:
         options: dict[str, Any] = (
             {"statement_cache_size": 0}
             if self.pooled
-            else {"server_settings": {**STEADY, "application_name": "howdah pool"}}
+            else {"server_settings": {**STEADY, "application_name": "howdah pool"}, "connection_class": Direct}
         )
         return await asyncpg.create_pool(
             self.dsn,
@@ -127,8 +132,24 @@ class Database:
         )
 
 
+class Direct(asyncpg.Connection):  # type: ignore[misc]
+    """A connection straight to the server, whose session is ours: what is set on it stays set."""
+
+    __slots__ = ("_idle",)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._idle: float | None = None
+
+    async def end_idle_after(self, seconds: float) -> None:
+        """Let the server end a transaction in which nothing was done for so long; costs nothing when said again."""
+        if self._idle != seconds:
+            await self.execute(END_IDLE, str(int(seconds * 1000)), False)
+            self._idle = seconds
+
+
 async def _leave(_conn: asyncpg.Connection) -> None:
-    """Howdah sets nothing on a session, so there is nothing to reset and a round trip is saved."""
+    """Howdah leaves nothing on a session that would disturb the next, so nothing is reset and a round trip is saved."""
 
 
 async def prepare(conn: asyncpg.Connection) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 
 from howdah.errors import TransactionLost
+from howdah.pg.database import END_IDLE
 from howdah.store import Transaction
 
 
@@ -23,22 +24,16 @@ async def transact(
     A process frozen in here must not hold its locks for ever: the server ends a transaction that is idle for
     ``idle`` seconds. A handler that only does other things for long is kept alive.
     """
-    conn: Any = None
+    closed = False
     try:
-        async with pool.acquire() as conn, conn.transaction():
-            await conn.execute(
-                "select set_config('idle_in_transaction_session_timeout', $1, true)", str(int(idle * 1000))
-            )
-            transaction = Transaction(conn)
-            alive = KeepAlive(transaction, idle / 3)
+        async with pool.acquire() as conn:
             try:
-                result = await body(transaction)
-            finally:
-                await alive.stop()
-            async with transaction.use():
-                await finish(conn, result)
+                await _within(conn, idle, body, finish)
+            except BaseException:
+                closed = is_closed(conn)
+                raise
     except asyncpg.InterfaceError:
-        if conn is None or not conn.is_closed():
+        if not closed:
             raise
         raise TransactionLost(
             f"the server ended the transaction: its connection broke, or nothing was done in it for {idle:g} s"
@@ -47,6 +42,36 @@ async def transact(
     except asyncpg.ReadOnlySQLTransactionError:  # a demoted server: none of these connections is of use
         await pool.expire_connections()
         raise
+
+
+def is_closed(conn: Any) -> bool:
+    """Whether a connection of a pool is closed."""
+    try:
+        return bool(conn.is_closed())
+    except asyncpg.InterfaceError:  # the pool took a connection back that was closed under us
+        return True
+
+
+async def _within(
+    conn: Any,
+    idle: float,
+    body: Callable[[Transaction], Awaitable[bytes | None]],
+    finish: Callable[[Any, bytes | None], Awaitable[None]],
+) -> None:
+    direct = hasattr(conn, "end_idle_after")
+    if direct:
+        await conn.end_idle_after(idle)
+    async with conn.transaction():
+        if not direct:  # behind a pooler the session is somebody else's the next moment
+            await conn.execute(END_IDLE, str(int(idle * 1000)), True)
+        transaction = Transaction(conn)
+        alive = KeepAlive(transaction, idle / 3)
+        try:
+            result = await body(transaction)
+        finally:
+            await alive.stop()
+        async with transaction.use():
+            await finish(conn, result)
 
 
 class KeepAlive:

@@ -1,4 +1,4 @@
-"""For the tests of your own application: run what is queued, and say what should have been enqueued.
+"""For the tests of your own application: run what is queued, consume what was appended, and say what should be there.
 
 The fixtures are in ``plugin``, which pytest finds by itself. Names are imported when first used, so that a run
 of pytest that needs none of this does not pay for it.
@@ -10,29 +10,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from howdah.testing.appended import (
+        assert_appended,
+        assert_appended_sync,
+        refute_appended,
+        refute_appended_sync,
+    )
     from howdah.testing.assertions import (
         assert_enqueued,
         assert_enqueued_sync,
         refute_enqueued,
         refute_enqueued_sync,
     )
-    from howdah.testing.drained import Drained, Failure, JobsFailed, drain, drain_sync
+    from howdah.testing.drained import Drained, JobsFailed, drain, drain_sync
+    from howdah.testing.notes import ConsumerFailure, Failure
+
+_ROOMS = {
+    "appended": ("assert_appended", "assert_appended_sync", "refute_appended", "refute_appended_sync"),
+    "assertions": ("assert_enqueued", "assert_enqueued_sync", "refute_enqueued", "refute_enqueued_sync"),
+    "drained": ("Drained", "JobsFailed", "drain", "drain_sync"),
+    "notes": ("ConsumerFailure", "Failure"),
+}
 
 __all__ = [
+    "ConsumerFailure",
     "Drained",
     "Failure",
     "JobsFailed",
+    "assert_appended",
+    "assert_appended_sync",
     "assert_enqueued",
     "assert_enqueued_sync",
     "drain",
     "drain_sync",
+    "refute_appended",
+    "refute_appended_sync",
     "refute_enqueued",
     "refute_enqueued_sync",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = "assertions" if name.partition("_")[0] in ("assert", "refute") else "drained"
-    return getattr(import_module(f"{__name__}.{room}"), name)
+    for room, names in _ROOMS.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{room}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

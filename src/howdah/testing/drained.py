@@ -1,56 +1,27 @@
-"""Drain: run what is queued, in this process, and say how it went."""
+"""Drain: run what is queued and consume what was appended, in this process, and say how it went."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
 
 from howdah import telemetry
 from howdah.app import Howdah
-from howdah.errors import HowdahError
-from howdah.outcome import Ack, Outcome
+from howdah.errors import ConsecutiveFailures, HowdahError
 from howdah.pg import sql
 from howdah.testing.apart import complete, refuse_in_loop
-from howdah.testing.words import call
+from howdah.testing.notes import ConsumerFailure, Failure, Notes, current
 from howdah.work.options import WorkerOptions
 
 ROUNDS = 100
-"""Times that jobs are made due before a drain gives up: a job that always snoozes never ends."""
+"""Nodes that are started before a drain gives up: a job that always snoozes never ends."""
 MOST_SHOWN = 10
 COUNTED = ("ok", "retry", "failed", "poison", "cancelled", "snoozed")
-RAISED = (Outcome.RETRY, Outcome.FAILED, Outcome.POISON)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """An attempt that raised."""
-
-    id: int
-    kind: str
-    queue: str
-    args: Any
-    attempt: int
-    max_attempts: int
-    outcome: Outcome
-    """``retry``, ``failed`` or ``poison``."""
-    error: str
-    """The class of the error."""
-    message: str
-    traceback: str
-
-    def __str__(self) -> str:
-        fate = "waits to be retried" if self.outcome is Outcome.RETRY else "failed"
-        said = self.traceback.rstrip() or f"{self.error}: {self.message}"
-        where = f"queue {self.queue}, attempt {self.attempt} of {self.max_attempts}"
-        return f"job {self.id}: {call(self.kind, self.args)}, {where}, {fate}\n{said}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What a drain did: how many attempts ended in which way, and those that raised."""
+    """What a drain did: how attempts of jobs ended, how many events were consumed, and what raised."""
 
     ok: int = 0
     retry: int = 0
@@ -60,21 +31,34 @@ class Drained:
     snoozed: int = 0
     errors: Sequence[Failure] = ()
     """Every attempt that raised, in the order they ended."""
+    consumed: int = 0
+    """Events that went through a consumer; one that two consumers follow counts twice."""
+    consumer_errors: Sequence[ConsumerFailure] = ()
+    """Every time a consumer raised."""
 
 
 class JobsFailed(AssertionError):
-    """Jobs raised while they were drained."""
+    """Jobs or consumers raised while they were drained."""
 
-    def __init__(self, failures: Sequence[Failure], drained: Drained) -> None:
+    def __init__(
+        self, failures: Sequence[Failure], drained: Drained, consumers: Sequence[ConsumerFailure] = ()
+    ) -> None:
         self.failures = failures
         """The last attempt of each job that did not get past its error."""
+        self.consumers = consumers
+        """The events that consumers did not get past, or set aside."""
         self.drained = drained
-        jobs = "1 job" if len(failures) == 1 else f"{len(failures)} jobs"
-        said = [f"{jobs} raised; pass raise_failures=False if that is what you test"]
-        said += [str(failure) for failure in failures[:MOST_SHOWN]]
-        if len(failures) > MOST_SHOWN:
-            said.append(f"… and {len(failures) - MOST_SHOWN} more")
+        who = [_count(len(failures), "job"), _count(len(consumers), "consumer")]
+        said = [f"{' and '.join(filter(None, who))} raised; pass raise_failures=False if that is what you test"]
+        every = [*failures, *consumers]
+        said += [str(failure) for failure in every[:MOST_SHOWN]]
+        if len(every) > MOST_SHOWN:
+            said.append(f"… and {len(every) - MOST_SHOWN} more")
         super().__init__("\n\n".join(said))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}" if number else ""
 
 
 async def drain(
@@ -85,26 +69,32 @@ async def drain(
     scheduled: bool = False,
     raise_failures: bool = True,
 ) -> Drained:
-    """Run what is queued now, and what that enqueues, in this process, until nothing is left to do now.
+    """Run what is queued, consume what was appended, and what either causes, until nothing is left to do now.
 
-    ``scheduled``: jobs that wait for their time or for a retry are run as well, without waiting. A job that
-    raised and was not run again raises :class:`JobsFailed`, unless ``raise_failures`` is false.
+    ``scheduled``: what waits for its time or for a retry is run as well, without waiting. A job or a consumer that
+    raised and did not get past it raises :class:`JobsFailed`, unless ``raise_failures`` is false.
     """
     chosen = None if queues is None else [queues] if isinstance(queues, str) else list(queues)
     options = WorkerOptions(
         drain=True, notify=False, slots=slots, queues=None if chosen is None else dict.fromkeys(chosen)
     )
-    notes = _Notes()
-    mine = _current.set(notes)
+    notes = Notes()
+    mine = current.set(notes)
     unsubscribe = telemetry.subscribe(notes.hear)
     try:
-        await _work(app, options, chosen, scheduled)
+        await _work(app, options, chosen, scheduled, notes)
     finally:
         unsubscribe()
-        _current.reset(mine)
-    drained = notes.drained()
-    if raise_failures and (failures := notes.unresolved()):
-        raise JobsFailed(failures, drained)
+        current.reset(mine)
+    drained = Drained(
+        **{name: notes.counts[name] for name in COUNTED},
+        errors=tuple(notes.errors),
+        consumed=notes.consumed,
+        consumer_errors=tuple(notes.consumer_errors),
+    )
+    jobs, consumers = notes.unresolved_jobs(), notes.unresolved_consumers()
+    if raise_failures and (jobs or consumers):
+        raise JobsFailed(jobs, drained, consumers)
     return drained
 
 
@@ -128,64 +118,26 @@ def drain_sync(
     return complete(work())
 
 
-async def _work(app: Howdah, options: WorkerOptions, queues: list[str] | None, scheduled: bool) -> None:
+async def _work(app: Howdah, options: WorkerOptions, queues: list[str] | None, scheduled: bool, notes: Notes) -> None:
     statements = sql.load("howdah.testing", schema=app.database.schema)
+    kinds, consumers = list(app.handlers), list(app.consumers)
+    most = {name: consumer.options.max_failures for name, consumer in app.consumers.items()}
     conn = await app.database.connect("drain")
     try:
         for _ in range(ROUNDS):
-            await app.conductor(options, upkeep=False).run()
-            if scheduled and await conn.fetchval(statements["hasten"], queues, list(app.handlers)):
+            try:
+                await app.conductor(options, upkeep=False).run()
+            except ConsecutiveFailures:
+                return  # noted, like every failure
+            if scheduled and (await conn.fetchval(statements["hasten"], queues, kinds) or notes.to_retry(most)):
                 continue
-            if not await conn.fetchval(statements["left"], queues, list(app.handlers)):
+            if await conn.fetchval(statements["left"], queues, kinds):
+                continue
+            if not consumers or not await conn.fetchval(statements["behind"], consumers):
                 return
     finally:
         conn.terminate()
-    raise HowdahError(f"jobs are still waiting after {ROUNDS} rounds; does one snooze or enqueue itself for ever?")
-
-
-_current: ContextVar[_Notes] = ContextVar("howdah_drain")
-
-
-class _Notes:
-    """What is heard of one drain. Telemetry tells of every node in the process, the context whose it was."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._errors: list[Failure] = []
-        self._last: dict[int, Failure] = {}
-
-    def hear(self, name: str, facts: dict[str, Any]) -> None:
-        if name == "job.ack" and _current.get(None) is self:
-            for ack in facts["acks"]:
-                self._note(ack)
-
-    def _note(self, ack: Ack) -> None:
-        if ack.outcome is Outcome.RELEASED:
-            return
-        self._counts[ack.outcome] += 1
-        self._last.pop(ack.job.id, None)
-        if ack.outcome in RAISED:
-            failure = self._last[ack.job.id] = _failure(ack)
-            self._errors.append(failure)
-
-    def unresolved(self) -> list[Failure]:
-        return list(self._last.values())
-
-    def drained(self) -> Drained:
-        return Drained(**{name: self._counts[name] for name in COUNTED}, errors=tuple(self._errors))
-
-
-def _failure(ack: Ack) -> Failure:
-    job = ack.job
-    return Failure(
-        id=job.id,
-        kind=job.kind,
-        queue=job.queue,
-        args=job.args,
-        attempt=job.attempt,
-        max_attempts=job.max_attempts,
-        outcome=ack.outcome,
-        error=ack.error or "",
-        message=ack.message or "",
-        traceback=ack.traceback or "",
+    raise HowdahError(
+        f"there is still work after {ROUNDS} rounds; does a job snooze or enqueue itself for ever, or a consumer append"
+        " what it follows?"
     )

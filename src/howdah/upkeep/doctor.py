@@ -14,7 +14,8 @@ from howdah.errors import DatabaseUnreachable
 from howdah.pg import migrate, sql
 from howdah.pg.database import BROKEN, Database
 from howdah.service import wait
-from howdah.upkeep.finding import Finding, bad, ok, span, statement, warn
+from howdah.upkeep.doctor_log import LogDoctor
+from howdah.upkeep.finding import Finding, bad, ok, some, span, statement, warn
 from howdah.version import __version__
 
 PATIENCE = 5.0
@@ -45,6 +46,7 @@ class Doctor:
         self._database = database
         self._sql = sql.load("howdah.upkeep", schema=database.schema)
         self._conn: asyncpg.Connection = None
+        self._log = LogDoctor(database, self._run)
 
     async def examine(self) -> list[Finding]:
         """Every finding; stops at a database that does not answer or a schema this code does not know."""
@@ -76,6 +78,10 @@ class Doctor:
             self._leases,
             self._paused,
             self._unserved,
+            self._log.gate,
+            self._log.frontier,
+            self._log.consumers,
+            self._log.leader,
         ]
 
     async def _try(self, check: Check) -> list[Finding]:
@@ -90,12 +96,15 @@ class Doctor:
             return [warn(name, f"could not be examined: {error}", "see whether this role may read it")]
 
     async def _fetch(self, verb: str, *args: Any) -> list[Any]:
+        return await self._run(self._sql[f"doctor_{verb}"], *args)
+
+    async def _run(self, statement: str, *args: Any) -> list[Any]:
         async with self._conn.transaction(readonly=True):
             await self._conn.execute(
                 "select set_config('statement_timeout', $1, true), set_config('enable_seqscan', 'off', true)",
                 str(int(PATIENCE * 1000)),
             )
-            rows: list[Any] = await self._conn.fetch(self._sql[f"doctor_{verb}"], *args)
+            rows: list[Any] = await self._conn.fetch(statement, *args)
             return rows
 
     async def _server(self) -> tuple[Any, datetime, datetime]:
@@ -136,7 +145,7 @@ class Doctor:
     async def _places(self) -> list[Finding]:
         [row] = await self._fetch("misplaced", *SAMPLE)
         if row["wrong"] or row["overlapping"]:
-            fact = f"jobs in two places or in none: {_some(row['wrong'])}; overlapping runs: {row['overlapping']}"
+            fact = f"jobs in two places or in none: {some(row['wrong'])}; overlapping runs: {row['overlapping']}"
             return [bad("places", fact, "report this with the version and `howdah job ID --json`: it is a bug")]
         return [ok("places", f"each of {row['looked']:,} jobs looked at is in exactly one place")]
 
@@ -162,7 +171,7 @@ class Doctor:
         on = all(row["switched_on"] for row in rows)
         off = [row["name"] for row in rows if row["disabled"]]
         if not on or off:
-            fact = f"autovacuum is off{' for ' + _some(off) if on else ''}"
+            fact = f"autovacuum is off{' for ' + some(off) if on else ''}"
             return [bad("vacuum", fact, "turn it on: tables of waiting jobs change all the time")]
         many = [row for row in rows if row["dead"] > max(MANY_DEAD, row["live"] // 5)]
         if many:
@@ -192,10 +201,10 @@ class Doctor:
         [row] = await self._fetch("nodes", SILENT)
         findings = [ok("nodes", f"{row['live']} live")]
         if row["silent"]:
-            fact = f"silent for more than {span(SILENT)}: {_some(row['silent'])}"
+            fact = f"silent for more than {span(SILENT)}: {some(row['silent'])}"
             findings = [warn("nodes", fact, "see whether they still run; a live node declares them offline")]
         if row["deaf"]:
-            findings.append(warn("nodes", f"no wake-ups arrive at {_some(row['deaf'])}, they poll", "see notify"))
+            findings.append(warn("nodes", f"no wake-ups arrive at {some(row['deaf'])}, they poll", "see notify"))
         versions = sorted({*row["versions"], __version__})
         if len(versions) > 1:
             fact = f"{', '.join(versions)} (this is {__version__})"
@@ -242,8 +251,3 @@ def _clock(at: datetime, asked: datetime, answered: datetime) -> Finding:
         fact = f"the server is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine"
         return warn("clock", fact, "nothing depends on it; logs of both are hard to compare")
     return ok("clock", f"within {max(abs(skew), 0.001):.3f} s of this machine")
-
-
-def _some(items: list[Any]) -> str:
-    shown = ", ".join(map(str, items[:5]))
-    return f"{shown} and {len(items) - 5} more" if len(items) > 5 else shown or "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -51,6 +52,16 @@ def statement(text: str, longest: int = 80) -> str:
     hidden = re.sub(r"'(?:[^']|'')*('|$)", "'…'", text)
     line = scrub(" ".join(hidden.split()))
     return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def some(items: Sequence[object], most: int = 5) -> str:
+    """The first few, and how many more.
+
+    >>> some(range(7)), some([])
+    ('0, 1, 2, 3, 4 and 2 more', 'none')
+    """
+    shown = ", ".join(map(str, items[:most]))
+    return f"{shown} and {len(items) - most} more" if len(items) > most else shown or "none"
 
 
 def span(seconds: float) -> str:

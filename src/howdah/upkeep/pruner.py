@@ -21,12 +21,15 @@ class Retention:
 
     done: float = 14 * DAY
     failed: float = 30 * DAY
-    """Failed and cancelled ones."""
+    """Failed and cancelled ones, and the records of runs."""
+
+    logs: float = 7 * DAY
+    """What jobs said, line by line."""
 
     def __post_init__(self) -> None:
-        for name in ("done", "failed"):
+        for name in ("done", "failed", "logs"):
             if not getattr(self, name) >= 0:
-                raise ConfigError(f"retention of {name} jobs must not be negative, got {getattr(self, name)!r}")
+                raise ConfigError(f"retention of {name} must not be negative, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,9 @@ class Pruner:
                 jobs += deleted
                 if deleted < BATCH:
                     break
+            said = (self._retention.logs, self._retention.failed, BATCH)
+            while await conn.fetchval(self._sql["prune_said"], *said, timeout=120) == BATCH:
+                pass
         finally:
             conn.terminate()
         if partitions or jobs:

@@ -16,16 +16,18 @@ scheduled as (
     group by queue
 ),
 running as (
-    select job.queue, sum(open.jobs)::int8 as jobs
+    select job.queue, sum(run.hi - run.lo - ended.jobs)::int8 as jobs
     from {schema}.lease
     cross join lateral unnest(lease.los, lease.his) run(lo, hi)
     cross join lateral (select j.queue from {schema}.job j where j.id = run.lo offset 0) job
     cross join lateral (
         select count(*) as jobs
-        from generate_series(run.lo, run.hi - 1) i(id)
-        where not exists (select from {schema}.done d where d.id = i.id offset 0)
-          and not exists (select from {schema}.gone g where g.token = lease.token and g.id = i.id offset 0)
-    ) open
+        from (
+            select d.id from {schema}.done d where d.id >= run.lo and d.id < run.hi
+            union
+            select g.id from {schema}.gone g where g.token = lease.token and g.id >= run.lo and g.id < run.hi
+        ) x
+    ) ended
     group by job.queue
 ),
 oldest as (

@@ -5,8 +5,9 @@
 
 select n.id, n.name, n.state, n.version, n.queues, n.kinds, n.slots, n.running, n.deaf, n.started_at, n.beat_at,
     extract(epoch from clock_timestamp() - n.beat_at)::float8 as beat_age, n.stopped_at,
-    (select count(*) from {schema}.lease l where l.node = n.id) as leases
+    coalesce(l.leases, 0) as leases
 from {schema}.node n
+left join (select node, count(*) as leases from {schema}.lease group by node) l on l.node = n.id
 where $1::boolean or n.state <> 'offline'
 order by n.id desc
 limit $2

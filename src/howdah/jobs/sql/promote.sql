@@ -1,6 +1,9 @@
 -- promote: due jobs become ready; neighbours become runs again.
 -- in:  $1 queues text[], $2 at most so many per queue int
 -- out: how many, and the seconds until the next one is due (null: none)
+--
+-- The time of the statement, not the clock: the clock moves while it runs, so no index can be searched with it, and all
+-- that is not due yet would be read each time.
 
 with due as (
     delete from {schema}.later
@@ -10,7 +13,7 @@ with due as (
         cross join lateral (
             select l.ctid as at
             from {schema}.later l
-            where l.queue = q.queue and l.due_at <= clock_timestamp()
+            where l.queue = q.queue and l.due_at <= statement_timestamp()
             order by l.due_at
             limit $2::int
             for update skip locked
@@ -37,5 +40,5 @@ select (select count(*) from due) as promoted, (select count(*) from runs) as ru
      from unnest($1::text[]) q(queue)
      cross join lateral (
         select l.due_at from {schema}.later l
-        where l.queue = q.queue and l.due_at > clock_timestamp()
+        where l.queue = q.queue and l.due_at > statement_timestamp()
         order by l.due_at limit 1) x) as due_in

@@ -1,5 +1,18 @@
--- reset: take back expired leases; safe on every node at once.
+-- reset: take back expired leases, and say of runs nobody holds any more that they are lost; safe on every node at once.
 -- in:  $1 leases at most int
 -- out: leases, requeued, ended
+--
+-- A run is looked at as things stood before this statement, so its loss is noted by the next one.
 
+with orphan as (
+    update {schema}.run r set state = 'lost', code = 'STALE_WORKER', finished_at = clock_timestamp()
+    where r.state = 'running'
+      and not exists (
+          select from {schema}.lease l
+          cross join lateral unnest(l.los, l.his, l.attempts) u(lo, hi, attempt)
+          where r.job >= u.lo and r.job < u.hi and u.attempt = r.attempt and l.node = r.node
+            and r.job >= l.first_id and r.job < l.end_id
+            and not exists (select from {schema}.gone g where g.token = l.token and g.id = r.job)
+            and not exists (select from {schema}.done d where d.id = r.job))
+)
 select leases, requeued, ended from {schema}.reset($1)

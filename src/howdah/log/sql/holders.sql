@@ -15,6 +15,10 @@ from (
       and l.database = (select d.oid from pg_database d where d.datname = current_database())
     group by l.virtualtransaction) t
 left join pg_stat_activity a on a.pid = t.pid
-left join pg_prepared_xacts x on t.owner = '-1/' || x.transaction::text
+-- a prepared transaction keeps the virtual id of the session that prepared it, so its own id is found by its other locks
+left join pg_prepared_xacts x on t.pid is null and exists (
+    select from pg_locks l
+    where l.locktype = 'transactionid' and l.pid is null and l.virtualtransaction = t.owner
+      and l.transactionid = x.transaction)
 order by t.above, age desc
 limit $1

@@ -1,11 +1,13 @@
 -- read_forwards: events by position.
 -- in:  $1 after int8, $2 up to int8, $3 stream types text[] or null, $4 types text[] or null, $5 limit
 -- out: the columns of Event
+--
+-- The filters are hidden from the planner, as in follow_scoped.
 
 select e.position, e.stream_type, e.stream_id, e.version, e.type, e.schema_version, e.at, e.data, e.meta,
     e.correlation, e.causation, e.trace
 from {schema}.event e
 where e.position > $1 and e.position <= $2
-  and ($3::text[] is null or e.stream_type = any($3)) and ($4::text[] is null or e.type = any($4))
+  and (e.stream_type = any($3::text[]))::int is distinct from 0 and (e.type = any($4::text[]))::int is distinct from 0
 order by e.position asc
 limit $5

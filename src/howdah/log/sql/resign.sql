@@ -9,6 +9,7 @@ free as (
     update {schema}.share set node = null, epoch = epoch + 1, assigned_at = clock_timestamp() where node = $1 returning 1
 ),
 crown as (
-    update {schema}.leader set node = null, expires_at = null where node = $1
+    update {schema}.leader set node = null, expires_at = null where node = $1 returning 1
 )
-select count(*) as freed, max(pg_notify({schema}.log_channel(), 'assign')::text) from free
+select count(*) filter (where t.share) as freed, max(pg_notify({schema}.log_channel(), 'assign')::text)
+from (select true as share from free union all select false from crown) t

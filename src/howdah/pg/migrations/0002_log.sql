@@ -13,7 +13,10 @@ create table {schema}.event (
     correlation    text,
     causation      text,
     trace          text,
-    constraint event_stream unique (stream_type, stream_id, version)
+    constraint event_stream unique (stream_type, stream_id, version),
+    constraint event_sane check (
+        version > 0 and schema_version > 0 and length(type) between 1 and 100
+        and length(stream_type) between 1 and 100 and strpos(stream_type, '-') = 0 and length(stream_id) between 1 and 300)
 );
 
 create sequence {schema}.log_sign minvalue 0 start 0;        -- somebody sleeps until this millisecond, as in the bell of 0001
@@ -96,9 +99,10 @@ language sql as $howdah$ select 'howdah_log_' || substr(md5({'schema'}), 1, 16) 
 --
 -- It is a trigger, so whoever inserts is behind it; and once per transaction, remembered in a setting that falls
 -- together with the lock when a savepoint is rolled back. The lock comes before the look at the sign: a sleeper hangs
--- the sign and then looks at the locks, so one of the two sees the other.
+-- the sign and then looks at the locks, so one of the two sees the other. It sees the sequences with the rights of their
+-- owner: from PostgreSQL 17 on, whoever may not look is told null, and would lock too low.
 create function {schema}.gate() returns trigger
-language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $howdah$
 declare
     flag constant text := 'howdah.gate_' || {'schema.event'}::regclass::oid::text;
     k    bigint;
@@ -136,7 +140,7 @@ create trigger append_only before update on {schema}.event for each statement ex
 -- commit is visible to the third. One statement for all three, or one snapshot, loses events. `sleep_ms`: hang the sign
 -- first, as whoever is about to wait must.
 create function {schema}.frontier(sleep_ms int default 0, out head bigint, out safe bigint, out held boolean)
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $howdah$
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $howdah$
 declare
     until  bigint;
     lowest bigint;
@@ -252,26 +256,30 @@ begin
 end $howdah$;
 
 -- Change the number of partitions: everybody stops at one common position, then the shares are cut anew. Called by the
--- leader until it says true.
+-- leader until it says true. While a part is halted the others are not made to wait for it.
 create function {schema}.reshape(p_name text, p_partitions int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $howdah$
 declare
     this   {schema}.consumer;
     lowest bigint;
     common bigint;
+    stuck  boolean;
     fence  bigint;
+    seen   bigint;
 begin
     select * into this from {schema}.consumer c where c.name = p_name for update;
     if not found or (this.partitions = p_partitions and this.upto is null) then
         return true;
     end if;
     perform from {schema}.checkpoint k where k.consumer = p_name order by k.part for update;
-    select min(k.position), max(k.position) into lowest, common from {schema}.checkpoint k where k.consumer = p_name;
+    select min(k.position), max(k.position), bool_or(k.halted) into lowest, common, stuck
+    from {schema}.checkpoint k where k.consumer = p_name;
     if this.partitions = p_partitions then                               -- somebody changed their mind
         update {schema}.consumer c set upto = null where c.name = p_name;
         update {schema}.share s set epoch = s.epoch + 1 where s.consumer = p_name;
         return true;
-    elsif lowest <> common then
+    elsif lowest <> common or stuck then
+        common := case when not stuck then common end;
         if this.upto is distinct from common then
             update {schema}.consumer c set upto = common where c.name = p_name;
             update {schema}.share s set epoch = s.epoch + 1 where s.consumer = p_name;
@@ -279,11 +287,13 @@ begin
         return false;
     end if;
     select max(s.epoch) + 1 into fence from {schema}.share s where s.consumer = p_name;
+    select sum(k.handled) into seen from {schema}.checkpoint k where k.consumer = p_name;
     delete from {schema}.share s where s.consumer = p_name;
     delete from {schema}.checkpoint k where k.consumer = p_name;
     update {schema}.consumer c set partitions = p_partitions, upto = null where c.name = p_name;
     insert into {schema}.share (consumer, part, epoch) select p_name, i, fence from generate_series(0, p_partitions - 1) i;
-    insert into {schema}.checkpoint (consumer, part, position) select p_name, i, common from generate_series(0, p_partitions - 1) i;
+    insert into {schema}.checkpoint (consumer, part, position, handled)
+    select p_name, i, common, case when i = 0 then seen else 0 end from generate_series(0, p_partitions - 1) i;
     update {schema}.parked p set part = {schema}.part_of(e.stream_type, e.stream_id, p_partitions)
     from {schema}.event e where p.consumer = p_name and e.position = p.position;
     return true;

@@ -9,5 +9,5 @@ select c.relname as name, s.n_live_tup as live, s.n_dead_tup as dead,
 from pg_stat_all_tables s
 join pg_class c on c.oid = s.relid
 where s.schemaname = $1
-  and c.relname ~ '^(ready|later|lease|gone|done(_.*)?|node)$'
+  and c.relname ~ '^(ready|later|lease|gone|done(_.*)?|node|share|checkpoint|leader)$'
 order by s.n_dead_tup desc

@@ -1,0 +1,1 @@
+"""The worked example of events: orders as what happened to them."""

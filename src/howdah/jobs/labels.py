@@ -1,0 +1,66 @@
+"""Labels: what a job requires of the node that runs it.
+
+Jobs that require labels wait in a queue of their own, ``builds+gpu``, so that nobody else walks past them and its depth
+shows. A node serves the queues whose labels it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import combinations
+
+from howdah.errors import ConfigError
+
+MOST = 6
+"""Labels of one node that are combined into queue names, when its queues are named."""
+
+
+def queue_for(queue: str, requires: Iterable[str]) -> str:
+    """The queue in which a job waits.
+
+    >>> queue_for("builds", ["gpu", "amd64"]), queue_for("builds", [])
+    ('builds+amd64+gpu', 'builds')
+    """
+    labels = sorted(set(requires))
+    for label in labels:
+        check_label(label)
+    return "+".join([queue, *labels])
+
+
+def labels_of(queue: str) -> list[str]:
+    """The labels in the name of a queue."""
+    return queue.split("+")[1:]
+
+
+def serves(queue: str, labels: Collection[str]) -> bool:
+    """Whether a node with these labels may take jobs from a queue.
+
+    >>> serves("builds+gpu", {"gpu", "arm64"}), serves("builds+gpu", set()), serves("builds", set())
+    (True, False, True)
+    """
+    return all(label in labels for label in labels_of(queue))
+
+
+def expand(queues: Sequence[str], labels: Collection[str]) -> list[str]:
+    """Every queue that a node serves, when it was told these.
+
+    >>> expand(["builds"], {"gpu", "arm64"})
+    ['builds', 'builds+arm64', 'builds+gpu', 'builds+arm64+gpu']
+    """
+    if len(labels) > MOST:
+        raise ConfigError(f"a node that names its queues may have {MOST} labels, got {len(labels)}; leave queues out")
+    sets = [each for size in range(len(labels) + 1) for each in combinations(sorted(labels), size)]
+    return list(dict.fromkeys(queue_for(queue, each) for queue in queues for each in sets))
+
+
+def check_label(label: object) -> str:
+    """Refuse what cannot be a label."""
+    if (
+        not isinstance(label, str)
+        or not 1 <= len(label) <= 50
+        or not label.isprintable()
+        or "+" in label
+        or "," in label
+    ):
+        raise ConfigError(f"a label is 1 to 50 printable characters without '+' or ',', got {label!r}")
+    return label

@@ -1,0 +1,118 @@
+"""Recorder: how attempts ended, written down: the many plain successes in one stroke, all others the long way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import asyncpg
+
+from howdah.outcome import Ack, Outcome
+from howdah.pg.database import Session, columns
+
+CODES = {
+    Outcome.OK: b"d",
+    Outcome.FAILED: b"f",
+    Outcome.POISON: b"f",
+    Outcome.CANCELLED: b"c",
+    Outcome.RETRY: b"r",
+    Outcome.SNOOZED: b"s",
+    Outcome.RELEASED: b"b",
+}
+OK = Outcome.OK  # looking an enum member up costs as much as a dictionary
+FATES = {code.decode(): outcome for outcome, code in CODES.items() if outcome is not Outcome.POISON}
+
+
+class Recorder:
+    """Records outcomes over one connection."""
+
+    def __init__(self, session: Session, sql: Mapping[str, str], expect: Callable[[float], None]) -> None:
+        self._acks = session
+        self._sql = sql
+        self._expect = expect
+
+    async def ack(self, node: int, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
+        """Record how attempts of a node ended; returns those that were still its, with their final outcome."""
+        plain, other = [], []
+        for ack in acks:
+            if ack.outcome is OK and ack.result is None and ack.error is None and ack.job.key is None:
+                plain.append(ack)
+            else:
+                other.append(ack)
+        accepted: list[Ack] = []
+        with_plain = {ack.job.token for ack in plain}
+        early = [token for token in finished if token not in with_plain]
+        if other or early:  # first: they must not find their lease gone
+            accepted += await self._ack_any(node, other, early)
+        if plain:
+            accepted += await self._ack_done(node, plain, [token for token in finished if token in with_plain])
+        return accepted
+
+    async def _ack_done(self, node: int, acks: list[Ack], finished: list[int]) -> list[Ack]:
+        left: list[Ack] = []
+        while acks:
+            tokens = list({ack.job.token for ack in acks})
+            try:
+                rows = await self._acks.fetch(
+                    self._sql["ack_done"],
+                    node,
+                    tokens,
+                    finished,
+                    array([ack.job.id for ack in acks]),
+                    array([ack.job.attempt for ack in acks]),
+                    array([ack.took for ack in acks]),
+                )
+            except asyncpg.UniqueViolationError:  # a replay: the long way ignores what is already recorded
+                return await self._ack_any(node, acks + left, finished)
+            held = {row[0] for row in rows}
+            if len(held) == len(tokens):
+                break
+            left += [ack for ack in acks if ack.job.token not in held]
+            acks = [ack for ack in acks if ack.job.token in held]
+            finished = [token for token in finished if token in held]
+        # a lease that is gone may have ended with these very outcomes, and only the answer was lost
+        return acks + (await self._ack_any(node, left, []) if left else [])
+
+    async def _ack_any(self, node: int, acks: list[Ack], finished: list[int]) -> list[Ack]:
+        rows = await self._acks.fetch(
+            self._sql["ack"],
+            node,
+            *columns(
+                [
+                    (
+                        ack.job.token,
+                        ack.job.id,
+                        ack.job.attempt,
+                        CODES[ack.outcome],
+                        ack.delay,
+                        ack.took,
+                        ack.result,
+                        ack.error,
+                        ack.message,
+                        ack.traceback,
+                    )
+                    for ack in acks
+                ],
+                10,
+            ),
+            finished,
+        )
+        fates = {(token, id): fate for token, id, fate in rows}
+        accepted = [ack for ack in acks if (ack.job.token, ack.job.id) in fates]
+        for ack in accepted:
+            fate = fates[ack.job.token, ack.job.id]
+            if (
+                fate != CODES[ack.outcome].decode()
+            ):  # a cancel request, the last attempt, or a commit we had not heard of
+                ack.outcome = FATES[fate]
+            if fate in "rs":
+                self._expect(ack.delay)
+        return accepted
+
+
+def array(numbers: list[int]) -> str:
+    """Whole numbers as PostgreSQL writes an array of them.
+
+    >>> array([1, 2])
+    '{1, 2}'
+    """
+    return "{" + repr(numbers)[1:-1] + "}"

@@ -1,0 +1,4 @@
+-- consumed: whether there is any consumer.
+-- out: consumed
+
+select exists (select from {schema}.consumer) as consumed

@@ -1,0 +1,185 @@
+"""Assert that events were appended, or were not; a failure shows what was appended instead."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from howdah.app import Howdah
+from howdah.arguments import LARGEST, encode
+from howdah.errors import ArgumentError, ConfigError
+from howdah.log.event import Event, events_of, split_stream
+from howdah.log.types import Types
+from howdah.pg import sql
+from howdah.pg.borrow import is_native
+from howdah.store import Transaction
+from howdah.testing.apart import complete, refuse_in_loop
+from howdah.testing.words import call
+
+MOST = 10_000
+"""Events that are looked at, the newest."""
+MOST_SHOWN = 20
+
+
+async def assert_appended(
+    app: Any, *, stream: str | None = None, type: type | str | None = None, data: Any = None, count: int | None = None
+) -> list[Event]:
+    """Assert that such an event was appended, and return all of them, oldest first.
+
+    ``app`` may be a connection of asyncpg or a Transaction instead, to see what is not committed yet. ``data``: an
+    object of an event class, or a dict; fields it does not name may be anything. ``count``: exactly so many.
+    """
+    __tracebackhide__ = True
+    wanted = _Wanted.of(app, stream, type, data)
+    found, others = await _look(app, wanted)
+    if len(found) == count or (found and count is None):
+        return found
+    raise AssertionError(_complain(wanted, found, others, count))
+
+
+async def refute_appended(
+    app: Any, *, stream: str | None = None, type: type | str | None = None, data: Any = None
+) -> None:
+    """Assert that no such event was appended."""
+    __tracebackhide__ = True
+    wanted = _Wanted.of(app, stream, type, data)
+    found, others = await _look(app, wanted)
+    if found:
+        raise AssertionError(_complain(wanted, found, others, 0))
+
+
+def assert_appended_sync(
+    app: Howdah,
+    *,
+    stream: str | None = None,
+    type: type | str | None = None,
+    data: Any = None,
+    count: int | None = None,
+) -> list[Event]:
+    """:func:`assert_appended` for synchronous tests."""
+    __tracebackhide__ = True
+    refuse_in_loop("await assert_appended(…) instead")
+    return complete(assert_appended(app, stream=stream, type=type, data=data, count=count))
+
+
+def refute_appended_sync(
+    app: Howdah, *, stream: str | None = None, type: type | str | None = None, data: Any = None
+) -> None:
+    """:func:`refute_appended` for synchronous tests."""
+    __tracebackhide__ = True
+    refuse_in_loop("await refute_appended(…) instead")
+    complete(refute_appended(app, stream=stream, type=type, data=data))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What an event must be like."""
+
+    stream: str | None
+    type: str | None
+    data: dict[str, Any]
+
+    @classmethod
+    def of(cls, app: Any, stream: str | None, type: Any, data: Any) -> _Wanted:
+        if stream is not None:
+            split_stream(stream)
+        record = _is_record(data)
+        if type is None and record:
+            type = data.__class__
+        _check_fields(type, data)
+        if data is not None and not record and not isinstance(data, Mapping):
+            raise ArgumentError(f"data takes an object of an event class or a dict, got {data!r}")
+        name = None if type is None else _types(app).name(type)
+        plain = {} if data is None else msgspec.json.decode(encode(data, what="data"), type=dict[str, Any])
+        return cls(stream=stream, type=name, data=plain)
+
+    def matches(self, event: Event) -> bool:
+        if self.stream not in (None, event.stream) or self.type not in (None, event.type):
+            return False
+        written = msgspec.json.decode(event.data_json)
+        if not isinstance(written, dict):
+            return not self.data
+        return all(name in written and written[name] == value for name, value in self.data.items())
+
+    def __str__(self) -> str:
+        return call(self.type or "any event", self.data) + (f" in {self.stream}" if self.stream else "")
+
+
+def _is_record(data: Any) -> bool:
+    return isinstance(data, msgspec.Struct) or (dataclasses.is_dataclass(data) and not isinstance(data, type))
+
+
+def _check_fields(cls: Any, data: Any) -> None:
+    """Refuse fields the class does not have: misspelt, they would never be found."""
+    if not isinstance(cls, type) or not isinstance(data, Mapping):
+        return
+    shape = inspect.type_info(cls)
+    if isinstance(shape, inspect.StructType | inspect.DataclassType):
+        known = [field.encode_name for field in shape.fields]
+        for name in data:
+            if name not in known:
+                raise ArgumentError(f"event {cls.__name__} has no field {name!r}; it has {', '.join(known)}")
+
+
+def _types(app: Any) -> Types:
+    return app.types if isinstance(app, Howdah) else Types(LARGEST)
+
+
+async def _look(app: Any, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
+    """The events that match, and the newest of the others."""
+    if isinstance(app, Howdah):
+        conn = await app.database.connect("look")
+        try:
+            return await _find(conn, app.database.schema, app.types, wanted)
+        finally:
+            conn.terminate()
+    if isinstance(app, Transaction):
+        async with app.use() as conn:
+            return await _find(conn, "howdah", _types(app), wanted)
+    if is_native(app):
+        return await _find(app, "howdah", _types(app), wanted)
+    raise ConfigError(f"give the app, a connection of asyncpg or a Transaction, got {type(app).__name__}")
+
+
+async def _find(conn: Any, schema: str, types: Types, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
+    find = sql.load("howdah.testing", schema=schema)["appended"]
+    kind, id = split_stream(wanted.stream) if wanted.stream else (None, None)
+    near = _events(await conn.fetch(find, kind, id, wanted.type, MOST), types)
+    every = _events(await conn.fetch(find, None, None, None, MOST_SHOWN), types)
+    found = [event for event in near if wanted.matches(event)]
+    seen = {event.position for event in near}
+    others = [event for event in near if not wanted.matches(event)][-MOST_SHOWN:]
+    return found, others + [event for event in every if event.position not in seen]
+
+
+def _events(rows: Any, types: Types) -> list[Event]:
+    """Oldest first. JSON comes as text, whatever the connection makes of it."""
+    read = [{**row, "data": row["data"].encode(), "meta": row["meta"] and row["meta"].encode()} for row in rows]
+    return events_of([list(row.values()) for row in read], types)[::-1]
+
+
+def _complain(wanted: _Wanted, found: list[Event], others: list[Event], count: int | None) -> str:
+    number = "at least 1" if count is None else str(count)
+    said = [f"expected {number} of {wanted}, found {len(found)}"]
+    if found:
+        said += ["found:", *_lines(found)]
+    if others:
+        said += ["other events:" if found else "appended instead:", *_lines(others)]
+    elif not found:
+        said.append("no event was appended at all; was the transaction committed?")
+    return "\n".join(said)
+
+
+def _lines(events: list[Event]) -> list[str]:
+    more = len(events) - MOST_SHOWN
+    return [f"  {_line(event)}" for event in events[:MOST_SHOWN]] + ([f"  … and {more} more"] if more > 0 else [])
+
+
+def _line(event: Event) -> str:
+    written = msgspec.json.decode(event.data_json)
+    return f"event {event.position}: {call(event.type, written)} in {event.stream}, version {event.version}"

@@ -1,0 +1,120 @@
+"""What the doctor looks at in the event log: its gate, its frontier, its consumers and who leads them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from howdah.log.rows import ConsumerRow, Holder
+from howdah.pg import sql
+from howdah.pg.database import Database
+from howdah.upkeep.finding import Finding, bad, ok, some, span, statement, warn
+
+DEAD = 30.0
+"""Seconds after which a silent node counts as dead."""
+HELD = 60.0
+"""Seconds an append may be open."""
+BEGINS = 15.0
+"""Seconds a node may take before somebody leads."""
+MOST_HOLDERS = 5
+
+
+class LogDoctor:
+    """Examines the log. ``fetch`` runs one statement, within the doctor's patience."""
+
+    def __init__(self, database: Database, fetch: Callable[..., Awaitable[list[Any]]]) -> None:
+        self._database = database
+        self._fetch = fetch
+        self._sql = sql.load("howdah.upkeep", schema=database.schema)
+        self._log = sql.load("howdah.log", schema=database.schema)
+
+    async def gate(self) -> list[Finding]:
+        """Without the gate, or with positions drawn ahead, consumers can pass by events."""
+        [row] = await self._fetch(self._sql["doctor_gate"])
+        schema = sql.identifier(self._database.schema)
+        findings = []
+        if row["gate"] == "disabled":
+            fact = "the trigger gate is disabled, so consumers can pass by events"
+            findings.append(bad("gate", fact, f"alter table {schema}.event enable trigger gate"))
+        elif row["gate"] == "missing":
+            fact = "the trigger gate is gone, so consumers can pass by events"
+            fix = (
+                f"create trigger gate before insert on {schema}.event for each statement"
+                f" execute function {schema}.gate()"
+            )
+            findings.append(bad("gate", fact, fix))
+        if row["cache"] != 1:
+            fact = f"sessions draw {row['cache']} positions ahead, so consumers can pass by events"
+            findings.append(bad("gate", fact, f"alter sequence {schema}.event_position_seq cache 1"))
+        return findings or [ok("gate", "every append passes it, positions are drawn one by one")]
+
+    async def frontier(self) -> list[Finding]:
+        """An append that stays open keeps every consumer from what came after it."""
+        head, safe, _ = (await self._fetch(self._log["frontier"], 0))[0]
+        rows = [Holder(**row) for row in await self._fetch(self._log["holders"], MOST_HOLDERS)]
+        long = [each for each in rows if each.age > HELD]
+        if not long:
+            return [ok("frontier", f"the log can be read up to {safe:,} of {head:,}")]
+        return [
+            bad("frontier", f"{_who(each)} holds it at {each.above:,} of {head:,} for {span(each.age)}", _end(each))
+            for each in long
+        ]
+
+    async def consumers(self) -> list[Finding]:
+        """Consumers that stand still, that nobody has, or that set events aside."""
+        [(_, safe, _)] = await self._fetch(self._log["frontier"], 0)
+        rows = [ConsumerRow(**row) for row in await self._fetch(self._log["consumers"], safe, DEAD)]
+        findings = [_halted(row) for row in rows if row.state == "halted"]
+        findings += _unassigned([row for row in rows if row.state == "unassigned"])
+        parked: dict[str, int] = {}
+        for row in rows:
+            parked[row.consumer] = parked.get(row.consumer, 0) + row.parked
+        for name, events in parked.items():
+            if events:
+                fix = f"`howdah consumers parked list {name}` shows them; then retry or drop them"
+                findings.append(warn("consumers", f"{name} has set {events:,} events aside", fix))
+        if findings:
+            return findings
+        behind = max((row.lag_seconds or 0.0 for row in rows), default=0.0)
+        late = f", up to {span(behind)} behind" if behind >= 1 else ""
+        return [ok("consumers", f"{len(parked)}, none is halted{late}" if rows else "there are none")]
+
+    async def leader(self) -> list[Finding]:
+        """Somebody has to say who consumes what."""
+        waiting = [row["consumer"] for row in await self._fetch(self._sql["doctor_leaderless"], DEAD, BEGINS)]
+        if waiting:
+            fix = "see the log of a worker that has them for `leader failed`, and restart it"
+            return [bad("leader", f"nobody leads, and these consumers wait: {some(waiting)}", fix)]
+        [row] = await self._fetch(self._log["leading"])
+        return [ok("leader", f"node {row['leader']} ({row['leader_name']})" if row["leader"] else "none is needed")]
+
+
+def _halted(row: ConsumerRow) -> Finding:
+    fact = f"{row.name} is halted at position {row.error_position}: {row.error}: {statement(row.message or '')}"
+    return bad(
+        "consumers",
+        f"{fact}; {row.lag:,} behind",
+        f"mend it and `howdah consumers resume {row.consumer}`, or `howdah consumers skip {row.consumer}`",
+    )
+
+
+def _unassigned(rows: list[ConsumerRow]) -> list[Finding]:
+    behind = {row.consumer: row.lag for row in sorted(rows, key=lambda row: row.lag)}
+    fix = "start a worker that has it, or `howdah consumers forget {}`"
+    return [
+        warn("consumers", f"no live node has {name}; {lag:,} behind", fix.format(name))
+        for name, lag in sorted(behind.items())
+    ]
+
+
+def _who(holder: Holder) -> str:
+    if holder.prepared is not None:
+        return f"prepared transaction {holder.prepared}"
+    doing = f"; {holder.state}: {statement(holder.query)}" if holder.query else ""
+    return f"pid {holder.pid} ({holder.application or holder.role or '?'}{doing})"
+
+
+def _end(holder: Holder) -> str:
+    if holder.prepared is not None:
+        return "commit prepared or rollback prepared"
+    return f"end it, or select pg_terminate_backend({holder.pid})"

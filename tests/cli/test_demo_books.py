@@ -1,0 +1,127 @@
+"""The books of the demo: they balance after honest work, and say so when anything is off."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from howdah.demo import app as shop
+from howdah.demo.ledger import Ledger
+from howdah.demo.screen import draw, line
+from howdah.demo.workload import VISITS, Workload
+from howdah.pg.database import Database
+from howdah.testing import drain
+
+pytestmark = pytest.mark.anyio
+
+
+class Books:
+    """A shop on a database of its own, its customers and its ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self.ledger = Ledger(database, "shop")
+        self.customers = Workload(database, "shop")
+
+    async def trade(self, orders: int = 8) -> None:
+        """Some orders, charged and shipped, and some visits."""
+        for _ in range(orders):
+            await self.customers.order()
+        await self.customers.visits()
+        while not (await self.ledger.look()).idle:  # jobs append events, and events make jobs
+            await drain(shop.app)
+
+
+@pytest.fixture
+async def books(direct: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Books]:
+    monkeypatch.setenv(shop.SHOP, "shop")
+    shop._sql.cache_clear()
+    shop.app.connect_to(direct.dsn, "howdah")
+    random.seed(17)
+    books = Books(direct)
+    await books.ledger.open_shop()
+    yield books
+    await books.ledger.close()
+    await shop.app.close()
+
+
+async def test_honest_books_balance(books: Books, conn: Any) -> None:
+    await books.trade()
+    await books.trade()
+    verdict = await books.ledger.check(books.customers.enqueued)
+
+    assert verdict.good
+    assert (verdict.astray, verdict.facts["behind"]) == (0, 0)
+    orders = 16 - books.customers.rolled_back
+    assert 0 < orders < 16
+    assert verdict.facts["receipts"] == verdict.facts["mailed"] == orders
+    assert await conn.fetchval("select count(*) from shop.order_view where state = 'OrderShipped'") == orders
+    assert verdict.facts["events"] > 2 * VISITS + 4 * orders - 1
+
+
+async def test_books_balance_while_consumers_are_behind(books: Books) -> None:
+    await books.trade()
+    await books.customers.order()
+    await books.customers.visits()
+    verdict = await books.ledger.check(books.customers.enqueued)
+
+    assert verdict.astray == 0
+    assert verdict.facts["behind"] >= 2
+
+
+@pytest.mark.parametrize(
+    "falsely",
+    [
+        "update shop.order_view set events = events + 1 where id = 1",
+        "update shop.order_view set state = 'OrderPlaced' where id = 1",
+        "delete from shop.order_view where id = 1",
+        "update shop.sales set sold = sold - 1",
+        "update shop.sales set cents = cents + 1",
+        "update shop.visits set seconds = seconds + 1 where shelf = 3",
+        "update shop.orders set charged = 0 where id = 1",
+        "insert into shop.orders (address) values ('nobody@example.com')",
+        "delete from howdah.event where type = 'OrderPlaced' and stream_id = '1'",
+        "update howdah.checkpoint set position = position - 1 where consumer = 'order_view'",
+    ],
+)
+async def test_what_is_off_shows(books: Books, conn: Any, falsely: str) -> None:
+    await books.trade()
+    assert (await books.ledger.check(books.customers.enqueued)).good
+    await conn.execute(falsely)
+
+    verdict = await books.ledger.check(books.customers.enqueued)
+    assert verdict.astray > 0
+    assert not verdict.good
+
+
+async def test_a_receipt_too_many_and_a_halted_consumer_show(books: Books, conn: Any) -> None:
+    await books.trade()
+    await conn.execute("update howdah.checkpoint set halted = true where consumer = 'sales'")
+    assert not (await books.ledger.check(books.customers.enqueued)).good
+    await conn.execute("update howdah.checkpoint set halted = false")
+
+    await shop.send_receipt.enqueue(1)
+    assert (await books.ledger.check(books.customers.enqueued)).lost > 0
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+async def test_the_screen_shows_consumers_and_the_log(books: Books, conn: Any, width: int, height: int) -> None:
+    await books.trade()
+    await conn.execute("update howdah.consumer set paused = true where name = 'sales'")
+    look = await books.ledger.look()
+    paper = Console(file=StringIO(), width=width, height=height, force_terminal=False)
+    paper.print(draw(look, books.customers, [1.0, 2.0], 5, "here"), height=height)
+    drawn = paper.file.getvalue()
+
+    head = await conn.fetchval("select max(position) from howdah.event")
+    assert f"event log: head {head:,}, frontier {head:,}" in drawn
+    shown = {row[1]: row[2] for row in map(str.split, drawn.splitlines()) if len(row) > 2}
+    assert shown["sales"] == "paused"
+    assert {"order_view", "receipts", "visits#0", "visits#1"} <= set(shown)
+    assert f"{head:,}" in next(row for row in drawn.splitlines() if "order_view" in row)
+    assert line(look, books.customers, [], 5).endswith(f"  log {head:,}  lag 0")
+    assert look.idle

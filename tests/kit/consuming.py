@@ -1,0 +1,75 @@
+"""Consumers inside a test: what they saw, and which node has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from howdah import Event, Howdah, Transaction
+from howdah.conductor import Conductor
+from kit.node import quick
+
+Handler = Callable[[str, Event, Transaction], Awaitable[None]]
+
+
+def following(
+    dsn: str, *names: str, schema: str = "howdah", handler: Handler | None = None, **settings: Any
+) -> tuple[Howdah, list[tuple[str, int]]]:
+    """An app with consumers of these names, and the list of what they saw: name and position, in order."""
+    app, seen = Howdah(dsn, schema=schema), list[tuple[str, int]]()
+
+    def add(name: str) -> None:
+        @app.consumer(name, **settings)
+        async def handle(event: Event, tx: Transaction) -> None:
+            if handler:
+                await handler(name, event, tx)
+            seen.append((name, event.position))
+
+    for name in names:
+        add(name)
+    return app, seen
+
+
+async def owners(conn: Any, schema: str = "howdah") -> dict[tuple[str, int], int | None]:
+    """Which node has which share."""
+    rows = await conn.fetch(f"select consumer, part, node from {schema}.share order by 1, 2")
+    return {(row["consumer"], row["part"]): row["node"] for row in rows}
+
+
+def held(conn: Any, *conductors: Conductor, schema: str = "howdah") -> Callable[[], Awaitable[bool]]:
+    """Whether every share has an owner, and these nodes are the owners."""
+
+    async def check() -> bool:
+        found = set((await owners(conn, schema)).values())
+        return found == {each.node for each in conductors} and 0 not in found
+
+    return check
+
+
+async def registered(conn: Any, nodes: int) -> bool:
+    """Whether so many nodes have said what they can consume."""
+    return bool(await conn.fetchval("select count(*) = $1 from howdah.node where consumers is not null", nodes))
+
+
+@asynccontextmanager
+async def mortal(app: Howdah, **options: Any) -> AsyncIterator[Any]:
+    """A node with a method ``kill``: its tasks are cancelled, and nothing says goodbye."""
+    conductor: Any = app.conductor(quick(**options), upkeep=False)
+    running = asyncio.create_task(conductor.run())
+
+    async def nothing(*_: object) -> None: ...
+
+    async def kill() -> None:
+        conductor._goodbye = conductor.crew._resign = nothing
+        conductor.heart.stop()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    conductor.kill = kill
+    try:
+        yield conductor
+    finally:
+        conductor.stop()
+        await asyncio.gather(asyncio.wait_for(running, 30), return_exceptions=True)
