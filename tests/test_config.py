@@ -42,6 +42,9 @@ def test_the_file_says_everything(folder):
         lease = "1m"
         grace = 0.5
         notify = false
+        rebalance = "4s"
+        dispatch = "50ms"
+        leader = "advisory"
         processes = 2
         metrics = "127.0.0.1:9100"
         log_level = "DEBUG"
@@ -63,7 +66,57 @@ def test_the_file_says_everything(folder):
     assert (settings.metrics, settings.log_level, settings.log_json) == ("127.0.0.1:9100", "debug", True)
     assert (options.slots, options.queues, options.drain) == (7, {"mail": 10, "default": None}, True)
     assert (options.poll, options.heartbeat, options.lease, options.grace, options.notify) == (2, 3, 60, 0.5, False)
+    assert (options.rebalance, options.dispatch, options.leader) == (4, 0.05, "advisory")
     assert settings.keep() == Retention(done=7 * 86400, failed=3600)
+
+
+def test_the_file_names_a_control_plane_and_says_how_to_be_one(folder, monkeypatch):
+    (folder / "howdah.toml").write_text("""
+        server = "https://howdah.example.com"
+        token_file = "token"
+        ca = "ca.crt"
+        labels = ["gpu", "linux/arm64"]
+        [serve]
+        port = 9000
+        heartbeat = "10s"
+        offline_after = "1m"
+        auth = "none"
+        largest_body = 1000
+    """)
+    monkeypatch.setenv("HOWDAH_SERVE_PORT", "9001")
+    monkeypatch.setenv("HOWDAH_LABELS", "big, gpu")
+
+    settings = config.load()
+    options = settings.serve_options(rate=5.0, host=None)
+
+    assert (settings.server, settings.token_file, settings.ca) == ("https://howdah.example.com", "token", "ca.crt")
+    assert settings.worker_options().labels == ["big", "gpu"]
+    assert (options.host, options.port, options.auth, options.largest_body) == ("127.0.0.1", 9001, "none", 1000)
+    assert (options.heartbeat, options.offline_after, options.rate) == (10.0, 60.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("[serve]\nprot = 1", "unknown key 'serve.prot'; did you mean 'port'"),
+        ("[serve]\nport = 'x'", "serve.port: expected `int | null`"),
+        ("[serve]\nheartbeat = 'soon'", "serve.heartbeat: 'soon' is not a duration"),
+        ("labels = ['a+b']", "a label is 1 to 50 printable characters"),
+    ],
+)
+def test_what_is_wrong_about_a_fleet_is_named(folder, said, message):
+    (folder / "howdah.toml").write_text(said)
+
+    with pytest.raises(ConfigError) as raised:
+        config.load().worker_options()
+    assert message in str(raised.value)
+
+
+def test_the_environment_adds_to_a_part_of_the_file(folder, monkeypatch):
+    (folder / "howdah.toml").write_text("[retention]\ndone = '7d'\nfailed = '8d'\n")
+    monkeypatch.setenv("HOWDAH_RETENTION_DONE", "1d")
+
+    assert config.load().keep() == Retention(done=86400, failed=8 * 86400)
 
 
 def test_the_file_is_found_upwards_and_the_nearest_wins(folder, monkeypatch):
@@ -87,6 +140,8 @@ def test_the_environment_is_above_the_file_and_flags_above_both(folder, monkeypa
         "NOTIFY": "False",
         "QUEUES": "a:1,b",
         "LEASE": "40s",
+        "REBALANCE": "3s",
+        "LEADER": "ADVISORY",
         "RETENTION_FAILED": "2d",
         "LOG_JSON": "1",
         "POLL": "",
@@ -97,6 +152,7 @@ def test_the_environment_is_above_the_file_and_flags_above_both(folder, monkeypa
 
     assert (settings.dsn, settings.slots, settings.processes) == ("postgresql:///env", 9, 2)
     assert (settings.notify, settings.queues, settings.lease) == (False, {"a": 1, "b": None}, 40)
+    assert (settings.rebalance, settings.dispatch, settings.leader) == (3, None, "advisory")
     assert (settings.log_json, settings.poll) == (True, None)
     assert settings.keep(Retention(done=5)).failed == 2 * 86400
 
@@ -119,6 +175,8 @@ def test_other_names_for_the_database_count_too(monkeypatch, name, value):
         ("lease = -1", "howdah.toml: lease: -1 is not a duration"),
         ("retention.done = true", "howdah.toml: retention.done: True is not a duration"),
         ("retention = 3", "howdah.toml: retention: expected"),
+        ("dispatch = 'often'", "howdah.toml: dispatch: 'often' is not a duration"),
+        ("leader = 'me'", "howdah.toml: leader: invalid enum value 'me'"),
         ("log_level = 'loud'", "howdah.toml: log_level: invalid enum value 'loud'"),
         ("queues = 'a:0'", "howdah.toml: queues: the limit of queue 'a' must be above zero, got 0"),
         ("slots = 1\nconcurrency = 2", "howdah.toml: slots and concurrency are the same; say one of them"),

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from howdah.app import Howdah
     from howdah.errors import (
         ArgumentError,
+        CodedError,
         ConfigError,
         ConsecutiveFailures,
         DatabaseUnreachable,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         LeaseLost,
         NoEvents,
         Poison,
+        RateLimited,
         Retry,
         SchemaError,
         StreamConflict,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     )
     from howdah.job import Job, State, current_job
     from howdah.jobs.new import Enqueued, NewJob
+    from howdah.journal import job_log, progress
     from howdah.log.event import Appended, Event, NewEvent, current_event
     from howdah.outcome import Cancel, Outcome, Snooze
     from howdah.retry import Backoff
@@ -41,6 +44,7 @@ __all__ = [
     "Backoff",
     "Budget",
     "Cancel",
+    "CodedError",
     "Columns",
     "ConfigError",
     "ConsecutiveFailures",
@@ -57,6 +61,7 @@ __all__ = [
     "NoEvents",
     "Outcome",
     "Poison",
+    "RateLimited",
     "Retention",
     "Retry",
     "SchemaError",
@@ -71,6 +76,8 @@ __all__ = [
     "__version__",
     "current_event",
     "current_job",
+    "job_log",
+    "progress",
 ]
 
 # A name is loaded when it is first used: the test plugin and the command line start without the whole of it.
@@ -78,6 +85,7 @@ _HOMES = {
     "howdah.app": ("Howdah",),
     "howdah.errors": (
         "ArgumentError",
+        "CodedError",
         "ConfigError",
         "ConsecutiveFailures",
         "DatabaseUnreachable",
@@ -86,11 +94,13 @@ _HOMES = {
         "LeaseLost",
         "NoEvents",
         "Poison",
+        "RateLimited",
         "Retry",
         "SchemaError",
         "StreamConflict",
         "TransactionLost",
     ),
+    "howdah.journal": ("job_log", "progress"),
     "howdah.job": ("Job", "State", "current_job"),
     "howdah.jobs.new": ("Enqueued", "NewJob"),
     "howdah.log.event": ("Appended", "Event", "NewEvent", "current_event"),

@@ -17,6 +17,9 @@ import msgspec
 
 from howdah.app import Howdah
 from howdah.errors import ConfigError
+from howdah.fleet.options import ServeOptions
+from howdah.jobs.labels import check_label
+from howdah.parts import PARTS, Keep, Serve
 from howdah.pg.database import Database, dsn_from_environment
 from howdah.task import Task
 from howdah.upkeep.pruner import Retention
@@ -26,15 +29,9 @@ T = TypeVar("T")
 FILE = "howdah.toml"
 DEV_NOTE = Path(".howdah/dsn")
 """Where `howdah dev` notes its database for other commands in the same folder."""
-DURATIONS = ("poll", "heartbeat", "lease", "grace")
+DURATIONS = ("poll", "heartbeat", "lease", "grace", "rebalance", "dispatch")
+SERVE_DURATIONS = ("heartbeat", "offline_after")
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-
-
-class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long finished jobs are kept, in seconds; what is not said stays at its default."""
-
-    done: float | None = None
-    failed: float | None = None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,9 +49,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lease: float | None = None
     grace: float | None = None
     notify: bool | None = None
+    rebalance: float | None = None
+    dispatch: float | None = None
+    leader: Literal["lease", "advisory"] | None = None
+    """How the leader of the consumers is chosen."""
     processes: int | None = None
     metrics: str | None = None
     """``host:port`` of the node's own metrics and health page."""
+    server: str | None = None
+    """The URL of a control plane: work through it, without a database."""
+    token: str | None = None
+    """What opens it."""
+    token_file: str | None = None
+    """The file the token is in."""
+    ca: str | None = None
+    """The file of the authority that signed the certificate of the control plane."""
+    labels: list[str] | None = None
+    """What this node has that jobs may require."""
+    serve: Serve | None = None
     retention: Keep | None = None
     log_level: Literal["debug", "info", "warning", "error", "critical"] | None = None
     log_json: bool | None = None
@@ -76,9 +88,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def worker_options(self, **more: Any) -> WorkerOptions:
         """How a worker behaves, with the defaults for what was not said."""
-        names = ("slots", "queues", *DURATIONS, "notify")
+        names = ("slots", "queues", "labels", *DURATIONS, "notify", "leader")
         said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        for label in self.labels or ():
+            check_label(label)
         return WorkerOptions(**said, **more)
+
+    def serve_options(self, **flags: Any) -> ServeOptions:
+        """How a control plane behaves, with ``flags`` on top and the defaults for what was not said."""
+        said = msgspec.structs.asdict(self.serve or Serve()) | {k: v for k, v in flags.items() if v is not None}
+        return ServeOptions(**{name: value for name, value in said.items() if value is not None})
 
     def keep(self, default: Retention | None = None) -> Retention:
         """How long finished jobs are kept, with ``default`` for what was not said."""
@@ -86,15 +105,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Retention(
             done=default.done if said.done is None else said.done,
             failed=default.failed if said.failed is None else said.failed,
+            logs=default.logs if said.logs is None else said.logs,
         )
 
 
 def load(path: str | None = None) -> Settings:
     """The settings of this folder: the file (found upwards unless ``path`` names it), then the environment."""
     file = find(path or os.environ.get("HOWDAH_CONFIG"))
-    said = _from_file(file) if file else {}
-    said |= _from_environment(os.environ)
-    return Settings(**said).over(dsn=dsn_from_environment())
+    said, above = _from_file(file) if file else {}, _from_environment(os.environ)
+    for part in PARTS:
+        if part in said and part in above:  # what only the file says of it stays
+            fields = msgspec.structs.asdict(above[part])
+            above[part] = msgspec.structs.replace(said[part], **{k: v for k, v in fields.items() if v is not None})
+    return Settings(**(said | above)).over(dsn=dsn_from_environment())
 
 
 def _dsn_of_dev() -> str | None:
@@ -178,9 +201,10 @@ def _from_file(file: Path) -> dict[str, Any]:
     table = _read(file)
     if file.name == "pyproject.toml":
         table = table.get("tool", {}).get("howdah", {})
-    for key, known in (("", table), ("retention.", table.get("retention"))):
-        for name in known if isinstance(known, dict) else ():
-            fields = Keep.__struct_fields__ if key else (*Settings.__struct_fields__, "concurrency")
+    known: dict[str, tuple[Any, Any]] = {"": (table, (*Settings.__struct_fields__, "concurrency"))}
+    known |= {f"{key}.": (table.get(key), part.__struct_fields__) for key, part in PARTS.items()}
+    for key, (said, fields) in known.items():
+        for name in said if isinstance(said, dict) else ():
             if name not in fields:
                 raise ConfigError(f"{file}: unknown key {key + name!r}{_meant(name, fields)}")
     return _settle(table, str(file), lambda key: f"{file}: {key}", strict=True)
@@ -190,11 +214,12 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for name in (*Settings.__struct_fields__, "concurrency"):
         value = environ.get(f"HOWDAH_{name.upper()}")
-        if value and name != "retention":
-            table[name] = value.lower() if name in ("notify", "log_json", "log_level") else value
-    keep = {name: environ.get(f"HOWDAH_RETENTION_{name.upper()}") for name in Keep.__struct_fields__}
-    if any(keep.values()):
-        table["retention"] = {name: value for name, value in keep.items() if value}
+        if value and name not in PARTS:
+            table[name] = value.lower() if name in ("notify", "leader", "log_json", "log_level") else value
+    for key, part in PARTS.items():
+        said = {name: environ.get(f"HOWDAH_{key}_{name}".upper()) for name in part.__struct_fields__}
+        if any(said.values()):
+            table[key] = {name: value for name, value in said.items() if value}
     return _settle(table, "the environment", lambda key: f"HOWDAH_{key.upper().replace('.', '_')}", strict=False)
 
 
@@ -208,10 +233,14 @@ def _settle(table: Mapping[str, Any], source: str, name: Callable[[str], str], *
     for key in DURATIONS:
         if key in table:
             table[key] = _named(name(key), seconds, table[key])
-    if isinstance(table.get("retention"), dict):
-        table["retention"] = {
-            key: _named(name(f"retention.{key}"), seconds, value) for key, value in table["retention"].items()
-        }
+    for part, times in (("retention", Keep.__struct_fields__), ("serve", SERVE_DURATIONS)):
+        if isinstance(table.get(part), dict):
+            table[part] = {
+                key: _named(name(f"{part}.{key}"), seconds, value) if key in times else value
+                for key, value in table[part].items()
+            }
+    if isinstance(table.get("labels"), str):
+        table["labels"] = [label.strip() for label in table["labels"].split(",") if label.strip()]
     if isinstance(table.get("queues"), list):
         table["queues"] = ",".join(map(str, table["queues"]))
     if isinstance(table.get("queues"), str):

@@ -14,6 +14,8 @@
 
     Poison                     raised by a handler: never retry this job
     Retry                      raised by a handler: retry, after this long
+    CodedError                 raised by a handler: failed, and of which class
+    └── RateLimited            what it needs answered "not so fast"
 
 A handler that fails raises its own exception; Howdah never wraps it.
 """
@@ -78,3 +80,26 @@ class Retry(Exception):
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
         super().__init__(reason)
         self.retry_after = after
+
+
+class CodedError(Exception):
+    """Raise it in a handler to say of which class a failure is; the class decides whether a retry is of use.
+
+    ``code`` is RATE_LIMITED, AUTH_FAILED, TIMEOUT, AGENT_ERROR or INVALID_SPEC. ``hold``: the workers of the fleet
+    leave this kind of job alone until it is time to try again, or for so many seconds.
+    """
+
+    def __init__(
+        self, reason: str = "", *, code: str, retry_after: float | None = None, hold: bool | float = False
+    ) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.retry_after = retry_after
+        self.hold = hold
+
+
+class RateLimited(CodedError):
+    """Raise it in a handler when what it needs answered "not so fast"."""
+
+    def __init__(self, reason: str = "", *, retry_after: float | None = None, hold: bool | float = False) -> None:
+        super().__init__(reason, code="RATE_LIMITED", retry_after=retry_after, hold=hold)

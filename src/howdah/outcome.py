@@ -53,3 +53,5 @@ class Ack(msgspec.Struct, gc=False):
     traceback: str | None = None
     recorded: bool = False
     """The store already knows: it was committed with the handler's own transaction."""
+    hold: float | None = None
+    """Seconds the fleet shall leave this kind of job alone."""

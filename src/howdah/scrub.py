@@ -9,8 +9,9 @@ from types import TracebackType
 LONGEST_MESSAGE = 2_000
 LONGEST_TRACEBACK = 8_000
 
+_ADDRESS = re.compile(r"://[^\s?]*")
+_IN_ADDRESS = re.compile(r"(://[^\s:/@]*):[^\s?]+@")
 _SECRETS = [
-    (re.compile(r"(://[^\s:/@]*):[^\s?]+@"), r"\1:***@"),
     (
         re.compile(
             r"""(?ix)( (?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization)
@@ -32,9 +33,16 @@ def scrub(text: str) -> str:
     >>> scrub("cannot reach postgresql://me:hunter2@db/app with token=abc")
     'cannot reach postgresql://me:***@db/app with token=***'
     """
+    text = _ADDRESS.sub(_without_password, text)
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text.replace("\0", "\\0").encode("utf-8", "replace").decode()
+
+
+def _without_password(address: re.Match[str]) -> str:
+    # up to the last @ only: beyond it every :// would be tried in vain, to the end, and texts may be hostile
+    text, end = address[0], address[0].rfind("@") + 1
+    return _IN_ADDRESS.sub(r"\1:***@", text[:end]) + text[end:]
 
 
 def shorten(text: str, longest: int) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from howdah.arguments import LARGEST, encode
 from howdah.handler import Handler
+from howdah.jobs.labels import queue_for
 from howdah.jobs.new import Enqueued, NewJob
 
 P = ParamSpec("P")
@@ -38,6 +39,8 @@ class Settings:
     timeout: float | None = None
     key: str | None = None
     meta: Mapping[str, Any] | None = None
+    requires: Sequence[str] = ()
+    """Labels a node must have; the job waits in a queue of its own, as ``builds+gpu``."""
 
 
 class Task(Generic[P, R]):
@@ -95,6 +98,7 @@ class Task(Generic[P, R]):
         timeout: float | None = None,
         key: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        requires: Sequence[str] | None = None,
     ) -> Task[P, R]:
         """The same task with other settings; ``conn``: enqueue in that connection's transaction."""
         given = {
@@ -106,6 +110,7 @@ class Task(Generic[P, R]):
             "timeout": timeout,
             "key": key,
             "meta": meta,
+            "requires": requires,
         }
         changed = {name: value for name, value in given.items() if value is not None}
         return Task(
@@ -121,7 +126,7 @@ class Task(Generic[P, R]):
         job = NewJob(
             kind=self.handler.kind,
             payload=self.handler.arguments.encode(args, kwargs, self._largest),
-            queue=say.queue,
+            queue=queue_for(say.queue, say.requires) if say.requires else say.queue,
             priority=say.priority,
             run_at=say.run_at,
             delay=say.delay,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import psycopg
@@ -11,14 +12,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from howdah.bench.app import app, make, nothing
+from howdah.bench.consume import KINDS
+from howdah.bench.events import check, streams
+from howdah.bench.events import make as make_events
 from howdah.bench.figure import Figure
 from howdah.bench.ground import CheckFailed, Ground
-from howdah.bench.plan import Plan
+from howdah.bench.plan import LeftOut, Plan
+from howdah.bench.rival import INSTALL
 from howdah.bench.run import SCENARIOS, run
 from howdah.cli import main
 from howdah.pg.database import Database
 
 TINY = ("--jobs", "100", "--rounds", "2")
+UNITS = ("jobs/s", "rows/s", "events/s", "µs/job", "µs/event", "ms", "ratio", "MB", "connections")
 
 
 def bench(*words: str) -> Result:
@@ -53,7 +59,7 @@ def test_every_scenario_gives_figures_as_json_and_leaves_nothing_behind(database
         assert {"jobs", "seconds", "about"} <= result.keys()
         for figure in result["figures"]:
             assert 0 < figure["low"] <= figure["median"] <= figure["high"]
-            assert figure["unit"] in ("jobs/s", "rows/s", "µs/job", "ms", "ratio")
+            assert figure["unit"] in UNITS
     assert len(figures(results["drain"])["drained"]["rounds"]) == 2
     assert {"last / first round, snapshot held", "last / first round, no snapshot held"} <= figures(
         results["held"]
@@ -62,6 +68,17 @@ def test_every_scenario_gives_figures_as_json_and_leaves_nothing_behind(database
         results["enqueue"]
     ).keys()
     assert {f"enqueue to start, p{rank}" for rank in (50, 95, 99)} <= figures(results["latency"]).keys()
+    for shape in ("1 writer x 1", "8 writers x 1", "1 writer x 100", "8 writers x 100"):
+        ways = {shape, f"{shape}, no gate", f"{shape}, plain insert", f"{shape}, gate / no gate"}
+        assert ways <= figures(results["append"]).keys()
+    assert {kind.name for kind in KINDS} <= figures(results["consume"]).keys()
+    assert {"append to handler, p50", "append to checkpoint, p99"} <= figures(results["arrival"]).keys()
+    assert {"batches of 100", "20 nodes idle, enqueue to claim, p99", "20 nodes, 1 at work"} <= figures(
+        results["fleet"]
+    ).keys()
+    if find_spec("eventsourcing") is None:
+        assert INSTALL in results["rival"]["left_out"]
+        assert results["rival"]["figures"] == []
     assert "howdah_bench" not in schemas(database)
 
 
@@ -106,6 +123,56 @@ async def test_jobs_that_are_not_done_are_a_failure_that_names_the_counts(ground
         await ground.check(done=0, waiting=3)
         with pytest.raises(CheckFailed, match="done 0 instead of 3, waiting 3 instead of 0"):
             await ground.check(done=3)
+
+
+@pytest.mark.anyio
+async def test_a_log_that_does_not_add_up_is_a_failure_that_names_the_counts(ground: Ground) -> None:
+    plan = Plan(ground=ground, jobs=10, rounds=1, processes=1, tick=lambda: None)
+    async with ground:
+        await ground.fresh()
+        await make_events(plan)
+        await app.log.append_many(streams(10))
+
+        await check(plan, events=10)
+        with pytest.raises(CheckFailed, match="events 10 instead of 11"):
+            await check(plan, events=11)
+        await ground.conn.execute("delete from howdah_bench.event where stream_id = '0' and version = 2")
+        with pytest.raises(CheckFailed, match="torn 1 instead of 0"):
+            await check(plan, events=9)
+
+
+@pytest.mark.anyio
+async def test_a_control_plane_with_too_many_connections_is_a_failure(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("howdah.bench.fleet.BESIDES", -4)
+    async with ground:
+        (result,) = await run(
+            ground,
+            [SCENARIOS["fleet"]],
+            jobs=100,
+            rounds=1,
+            processes=1,
+            begin=lambda _scenario: None,
+            tick=lambda: None,
+        )
+
+    assert result.error is not None
+    assert "connections to PostgreSQL open" in result.error
+
+
+def test_what_cannot_be_measured_here_is_left_out_with_a_word_and_is_no_failure(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def leave_out(_plan: Plan) -> list[Figure]:
+        raise LeftOut("it needs a full moon")
+
+    monkeypatch.setitem(SCENARIOS, "rival", replace(SCENARIOS["rival"], measure=leave_out))
+
+    said = bench(*TINY, "--scenario", "rival", "--dsn", database.dsn)
+
+    assert said.exit_code == 0
+    assert "rival was left out: it needs a full moon" in said.stdout
 
 
 @pytest.mark.anyio

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from howdah.cli import main
+from kit.shop import Shop
 
 SAID = ("HOWDAH_", "DATABASE_URL", "PG")
 
@@ -36,3 +39,23 @@ def howdah(nowhere, database) -> Callable[..., Result]:
         return result
 
     return run
+
+
+@pytest.fixture
+def shop(direct, nowhere) -> Iterator[Shop]:
+    """A log with consumers, and no worker yet."""
+    shop = Shop(direct.dsn, nowhere)
+    yield shop
+    shop.conn.close()
+
+
+@pytest.fixture
+def standing(howdah) -> Callable[[str], list[dict[str, Any]]]:
+    """The rows of a consumer, part by part, as `--json` says them."""
+
+    def look(name: str) -> list[dict[str, Any]]:
+        said = howdah("consumers", "show", name, "--json")
+        assert said.exit_code == 0, said.output
+        return json.loads(said.stdout)
+
+    return look

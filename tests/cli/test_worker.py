@@ -183,6 +183,9 @@ def test_a_signal_while_it_waits_for_its_database_ends_it_with_code_0() -> None:
         ((*WORKER, "-q", ","), "no queue named"),
         ((*WORKER, "--metrics", "here"), "metrics must be HOST:PORT"),
         ((*WORKER, "--processes", "0"), "processes"),
+        ((*WORKER, "--rebalance", "0"), "rebalance must be above zero"),
+        ((*WORKER, "--dispatch", "0s"), "dispatch must be above zero"),
+        ((*WORKER, "--leader", "me"), "Invalid value for '--leader'"),
     ],
 )
 def test_what_cannot_work_ends_with_code_2(database: Database, words: tuple[str, ...], message: str) -> None:

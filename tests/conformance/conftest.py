@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pytest
 
+from fleet.conftest import Plane, serving
 from howdah import Howdah
+from howdah.fleet.client import Client
+from howdah.fleet.messages import Register
+from howdah.fleet.store import RemoteStore
 from howdah.jobs.store import JobStore
 from howdah.outcome import Outcome
 from howdah.store import Store
@@ -102,12 +108,97 @@ class TableGround:
         return int(await self.conn.fetchval("select coalesce(sum(num_resets), 0) from uploads"))
 
 
-@pytest.fixture(params=["jobs", "table"])
-async def ground(request: Any, app: Howdah, database: Any, conn: Any) -> AsyncIterator[Any]:
+class Member:
+    """A worker that registered at a control plane."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def join_again(self, stale: int) -> None:
+        raise AssertionError(f"the control plane does not know worker {stale}")
+
+    def asked_to_drain(self) -> None:
+        raise AssertionError("nobody asked for it")
+
+
+class OverHttp(RemoteStore):
+    """A store with a client of its own."""
+
+    async def close(self) -> None:
+        await super().close()
+        await self._member.client.close()
+
+
+@dataclass
+class FleetJobGround(JobGround):
+    """The same jobs; the store has no database."""
+
+    plane: Plane
+
+    async def store(self, node: int) -> Any:
+        client = Client(self.plane.url, self.plane.tokens["work"])
+        await client.register(Register(hostname=f"n{node}", kinds=["work"]))
+        return OverHttp(Member(client), wait=1, poll=1)
+
+    async def reset(self, store: Any) -> int:
+        keeper = await JobGround.store(self, 0)
+        try:
+            return await JobGround.reset(self, keeper)
+        finally:
+            await keeper.close()
+
+
+@dataclass
+class FleetTableGround(TableGround):
+    """The same table; the store has no database."""
+
+    plane: Plane
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def store(self, node: int) -> Any:
+        client = Client(self.plane.url, self.plane.tokens["work"])
+        await client.register(Register(hostname=f"n{node}", tables=["uploads"]))
+        return OverHttp(Member(client), "uploads", wait=1, poll=1)
+
+    async def reset(self, store: Any) -> int:
+        async with self.turn:  # all of them look at the table through one connection
+            keeper = await TableGround.store(self, 0)
+        try:
+            return await TableGround.reset(self, keeper)
+        finally:
+            await keeper.close()
+
+
+GROUNDS = {"jobs": JobGround, "table": TableGround, "fleet": FleetJobGround, "fleet-table": FleetTableGround}
+IN_THE_DATABASE = ("test_a_zombie_cannot_commit", "test_a_transaction_commits_with_the_outcome")
+"""A transaction needs the database; workers without one leave such tasks alone."""
+
+
+@pytest.fixture(params=GROUNDS)
+async def ground(
+    request: Any, app: Howdah, database: Any, conn: Any, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Any]:
     """The place a store works on."""
+    over_http = request.param.startswith("fleet")
+    if over_http and request.node.originalname in IN_THE_DATABASE:
+        pytest.skip("there is no transaction over HTTP")
     pool = await database.pool(4)
     await conn.execute(ddl(extra="n int"))
-    made = (JobGround if request.param == "jobs" else TableGround)(app, database, conn, pool)
+    more: dict[str, Any] = {}
+    async with AsyncExitStack() as stack:
+        if over_http:
+            app.table("uploads")
+            monkeypatch.setattr("howdah.fleet.server.RESET_EVERY", 3600.0)  # the suite itself says when
+            more["plane"] = await stack.enter_async_context(serving(app, offline_after=60.0))
+        async with settled(GROUNDS[request.param](app, database, conn, pool, **more)) as made:
+            yield made
+    await app.close()
+    pool.terminate()
+
+
+@asynccontextmanager
+async def settled(made: Any) -> AsyncIterator[Any]:
+    """A ground whose stores are closed in the end."""
     stores = []
     plain = made.store
 
@@ -115,12 +206,12 @@ async def ground(request: Any, app: Howdah, database: Any, conn: Any) -> AsyncIt
         stores.append(await plain(node))
         return stores[-1]
 
-    made.store = store  # type: ignore[method-assign]
-    yield made
-    for each in stores:
-        await each.close()
-    await app.close()
-    pool.terminate()
+    made.store = store
+    try:
+        yield made
+    finally:
+        for each in stores:
+            await each.close()
 
 
 OUTCOMES = {

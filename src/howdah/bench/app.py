@@ -16,7 +16,9 @@ QUEUE = "default"
 app = Howdah(schema=SCHEMA)
 
 delays: list[float] = []
-"""Seconds from the enqueue call to the start of the handler, of every probe that ran in this process."""
+"""Seconds from the enqueue or append call to the start of the handler, of every probe that ran in this process."""
+unsettled: list[float] = []
+"""When the append calls began of the events that were probed and whose batch is not committed yet."""
 
 
 @app.task

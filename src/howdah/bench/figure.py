@@ -47,6 +47,8 @@ class Result:
     figures: Sequence[Figure] = ()
     error: str | None = None
     """Why there are no figures."""
+    left_out: str | None = None
+    """What is missing on this machine to measure it; not a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,8 @@ async def latency(plan: Plan) -> list[Figure]:
     if len(delays) != plan.jobs:
         raise CheckFailed(f"{len(delays):,} handlers started for {plan.jobs:,} jobs")
     plan.tick()
-    figures = [Figure(f"enqueue to start, p{rank}", "ms", [_percentile(delays, rank)]) for rank in (50, 95, 99)]
-    return [*figures, Figure("of it the enqueue call, p50", "ms", [_percentile(calls, 50)])]
+    figures = [Figure(f"enqueue to start, p{rank}", "ms", [percentile(delays, rank)]) for rank in (50, 95, 99)]
+    return [*figures, Figure("of it the enqueue call, p50", "ms", [percentile(calls, 50)])]
 
 
 async def _enqueue(jobs: int, calls: list[float]) -> None:
@@ -44,7 +44,8 @@ async def _enqueue(jobs: int, calls: list[float]) -> None:
         calls.append(time.monotonic() - began)
 
 
-def _percentile(seconds: list[float], rank: int) -> float:
+def percentile(seconds: list[float], rank: int) -> float:
+    """In milliseconds."""
     if len(seconds) == 1:
         return seconds[0] * 1e3
     return quantiles(seconds, n=100, method="inclusive")[rank - 1] * 1e3

@@ -1,4 +1,4 @@
-"""Meter: sits in a node that is measured and answers, over stdin and stdout, when it claimed, acked and at what cost.
+"""Meter: sits in a node that is measured and answers, over stdin and stdout, when it began, ended and at what cost.
 
 It hears of batches, as every other telemetry listener does, so it costs next to nothing per job.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from howdah import telemetry
-from howdah.bench.app import delays
+from howdah.bench.app import delays, unsettled
 from howdah.outcome import Ack, Outcome
 
 RESET, READ = b"0", b"?"
@@ -27,15 +27,17 @@ class Reading(msgspec.Struct):
     started: bool = False
     """Whether the node is registered and at work."""
     claimed: float | None = None
-    """When the first claim that found work began."""
+    """When the first claim that found work began, or the first consumer."""
     acked: float | None = None
     """When the last outcome was surely committed."""
     done: int = 0
     other: int = 0
-    """Jobs that ended otherwise than well; what is handed back has not ended."""
+    """Jobs that ended otherwise than well; what is handed back has not ended. Failures of consumers."""
     cpu: float = 0.0
     """Seconds of CPU of the whole process up to the last outcome."""
     delays: list[float] = []
+    settled: list[float] = []
+    """Seconds from the append call to the commit of the batch, of every event that was probed."""
 
 
 class Meter:
@@ -60,6 +62,17 @@ class Meter:
                         reading.done += count
                     elif outcome is not Outcome.RELEASED:
                         reading.other += count
+            case "consumer.start" if reading.claimed is None:
+                reading.claimed = time.monotonic()
+            case "consumer.batch":
+                reading.acked = now = time.monotonic()
+                reading.cpu = time.process_time() - self._cpu
+                reading.done += facts["events"]
+                if unsettled:
+                    reading.settled += [now - began for began in unsettled]
+                    unsettled.clear()
+            case "consumer.fail":
+                reading.other += 1
             case "node.start":
                 reading.started = True
 

@@ -1,10 +1,22 @@
-"""The application of a measured node: the tasks of the benchmark, with a meter. Only nodes import this."""
+"""The applications of measured nodes: the tasks of the benchmark, or one of its consumers, with a meter.
+
+Only nodes import this.
+"""
 
 from __future__ import annotations
 
+from howdah import Howdah
 from howdah.bench.app import app
+from howdah.bench.consumers import APPS
 from howdah.bench.meter import install
 
 __all__ = ["app"]
 
 install()
+
+
+def __getattr__(name: str) -> Howdah:
+    try:
+        return APPS[name]
+    except KeyError:
+        raise AttributeError(name) from None

@@ -18,7 +18,7 @@ from howdah.errors import HowdahError
 from howdah.orphan import PARENT
 from howdah.pg.database import Database
 
-WORKER = ("-c", "from howdah.cli import main; main()", "worker", "-a", "howdah.bench.node:app")
+WORKER = ("-c", "from howdah.cli import main; main()", "worker", "-a")
 METRICS = ("--metrics", "127.0.0.1:0")
 LOOK_EVERY = 0.05
 PATIENCE = 60.0
@@ -28,8 +28,9 @@ PATIENCE = 60.0
 class Nodes:
     """So many nodes, each a process of its own, from the start of the block to its end."""
 
-    def __init__(self, database: Database, count: int) -> None:
+    def __init__(self, database: Database, count: int, app: str = "howdah.bench.node:app") -> None:
         self._database = database
+        self._app = app
         self._count = count
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end of the block
         self._processes: list[Process] = []
@@ -75,7 +76,7 @@ class Nodes:
             if ended > before:
                 before, deadline = ended, time.monotonic() + PATIENCE
             elif time.monotonic() > deadline:
-                raise HowdahError(f"only {ended:,} of {jobs:,} jobs ended, and none in {PATIENCE:g} s{self._said()}")
+                raise HowdahError(f"only {ended:,} of {jobs:,} ended, and none in {PATIENCE:g} s{self._said()}")
             await asyncio.sleep(LOOK_EVERY)
 
     async def _start(self) -> Process:
@@ -88,6 +89,7 @@ class Nodes:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             *WORKER,
+            self._app,
             *METRICS,
             stdin=PIPE,
             stdout=PIPE,

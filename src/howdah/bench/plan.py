@@ -7,6 +7,11 @@ from dataclasses import dataclass
 
 from howdah.bench.figure import Figure
 from howdah.bench.ground import Ground
+from howdah.errors import HowdahError
+
+
+class LeftOut(HowdahError):
+    """A scenario cannot be measured here; says what it needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

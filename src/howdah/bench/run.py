@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from howdah.bench import append, consume
+from howdah.bench.arrival import arrival
 from howdah.bench.drain import drain, held, processes, singles, sync, transactional
 from howdah.bench.enqueue import enqueue
-from howdah.bench.figure import Result
+from howdah.bench.figure import Figure, Result
+from howdah.bench.fleet import fleet
 from howdah.bench.ground import Ground
 from howdah.bench.latency import latency
-from howdah.bench.plan import Plan, Scenario
+from howdah.bench.plan import LeftOut, Plan, Scenario
+from howdah.bench.rival import rival
 from howdah.bench.table import table
 
 SCENARIOS = {
@@ -24,6 +28,11 @@ SCENARIOS = {
         Scenario(name="transactional", about="one insert in each job's commit", measure=transactional, share=0.1),
         Scenario(name="singles", about="jobs enqueued one by one", measure=singles, share=0.2),
         Scenario(name="table", about="rows of a table of your own", measure=table, share=0.4, parts=2),
+        Scenario(name="append", about="events put in", measure=append.append, share=1, parts=append.PARTS),
+        Scenario(name="consume", about="events handled", measure=consume.consume, share=4, parts=len(consume.KINDS)),
+        Scenario(name="arrival", about="idle log, node in another process", measure=arrival, share=0.006, once=True),
+        Scenario(name="rival", about="events beside the library eventsourcing", measure=rival, share=1),
+        Scenario(name="fleet", about="workers over HTTP", measure=fleet, share=1, parts=2),
         Scenario(name="processes", about="two nodes or more", measure=processes, share=1),
     )
 }
@@ -50,10 +59,13 @@ async def run(
 
 async def _measure(scenario: Scenario, plan: Plan) -> Result:
     began = time.monotonic()
-    figures, error = [], None
+    figures: list[Figure] = []
+    error = left_out = None
     try:
         await plan.ground.fresh()
         figures = list(await scenario.measure(plan))
+    except LeftOut as missing:
+        left_out = str(missing)
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"
     return Result(
@@ -63,4 +75,5 @@ async def _measure(scenario: Scenario, plan: Plan) -> Result:
         seconds=time.monotonic() - began,
         figures=figures,
         error=error,
+        left_out=left_out,
     )

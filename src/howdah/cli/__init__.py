@@ -15,12 +15,14 @@ LAZY = {
     "bench": ("howdah.cli.bench:bench", "Measure the engine on this machine."),
     "cancel": ("howdah.cli.act:cancel", "Cancel jobs, waiting or running."),
     "completion": ("howdah.cli.completion:completion", "Print the shell completion script."),
+    "consumers": ("howdah.cli.consumers:consumers", "List the consumers of the event log; pause, replay, skip."),
     "demo": ("howdah.cli.demo:demo", "Show it at work, with a PostgreSQL of its own."),
     "dev": ("howdah.cli.dev:dev", "Run your app with a PostgreSQL of its own."),
     "doctor": ("howdah.cli.doctor:doctor", "Examine the database and the nodes, and say what to do."),
     "enqueue": ("howdah.cli.enqueue:enqueue", "Enqueue one job."),
     "job": ("howdah.cli.jobs:job", "Show everything about one job."),
     "jobs": ("howdah.cli.jobs:jobs", "List jobs, newest first."),
+    "log": ("howdah.cli.log:log", "The event log: how it stands, read it, append to it."),
     "migrate": ("howdah.cli.migrate:migrate", "Bring the schema to the version this code needs."),
     "nodes": ("howdah.cli.nodes:nodes", "List the nodes."),
     "pause": ("howdah.cli.queues:pause", "Stop claiming from queues."),
@@ -29,10 +31,13 @@ LAZY = {
     "resume": ("howdah.cli.queues:resume", "Claim from paused queues again."),
     "retry": ("howdah.cli.act:retry", "Put failed or cancelled jobs back into their queue."),
     "schedules": ("howdah.cli.schedules:schedules", "List the recurring jobs; pause and resume them."),
+    "sidecar": ("howdah.cli.sidecar:sidecar", "Run the companion of a worker: clone, run an agent, commit, push."),
+    "serve": ("howdah.cli.serve:serve", "Run a control plane for workers without a database."),
     "table": (
         "howdah.cli.table:table",
         "Tables of your own as work queues: check, look, act.",
     ),
+    "token": ("howdah.cli.token:token", "Tokens that open a control plane: create, list, revoke."),
     "worker": ("howdah.cli.worker:worker", "Run a node: execute jobs until told to stop."),
 }
 """Where each command is, and what the overview says of it."""

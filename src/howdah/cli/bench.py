@@ -15,8 +15,8 @@ from howdah.bench.progress import Steps
 from howdah.bench.run import SCENARIOS, run
 from howdah.cli.common import as_json, finish
 from howdah.cli.failure import INCOMPLETE, one_line
+from howdah.cli.node import run_fast
 from howdah.cli.output import dump, printable, show
-from howdah.cli.worker import run_fast
 from howdah.observe import logs
 from howdah.pg import embedded
 from howdah.pg.database import Database
@@ -109,6 +109,8 @@ def _print(place: Place, results: Sequence[Result], rounds: int, processes: int)
     for result in results:
         if result.error:
             click.echo(f"\n{result.scenario} failed: {printable(one_line(result.error))}")
+        if result.left_out:
+            click.echo(f"\n{result.scenario} was left out: {printable(one_line(result.left_out))}")
 
 
 def _nodes(count: int) -> str:

@@ -14,7 +14,8 @@ import click
 
 from howdah.app import Howdah
 from howdah.cli.common import DURATION, Target, finish, names_a_database, targeted
-from howdah.cli.worker import reach, supervise
+from howdah.cli.node import reach
+from howdah.cli.worker import supervise
 from howdah.config import DEV_NOTE, load_app
 from howdah.errors import ConfigError, DatabaseUnreachable, SchemaError
 from howdah.observe import logs

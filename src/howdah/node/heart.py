@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from howdah import telemetry
 from howdah.pg.database import Database, Session
@@ -19,18 +20,27 @@ log = logging.getLogger("howdah")
 BLOCKED = 3.0
 """Seconds after which a blocked event loop is reported, with the stack that blocks it."""
 
-Beat = Callable[[Session], Awaitable[Callable[[], None]]]
-"""Renews what one store holds, in the heart's thread; answers with what the event loop is to do about it."""
+Beat = Callable[[Any], Awaitable[Callable[[], None]]]
+"""Renews what one store holds, in the heart's thread; answers with what the event loop is to do about it.
+It is given the heart's own connection, if the node has a database."""
 
 
 class Heart:
     """Beats every ``heartbeat`` seconds. What a beat learns is handed to the event loop that started it."""
 
     def __init__(
-        self, database: Database, node: int, *, heartbeat: float, beats: Sequence[Beat], fail: Callable[[], None]
+        self,
+        database: Database | None,
+        node: int,
+        *,
+        heartbeat: float,
+        beats: Sequence[Beat],
+        fail: Callable[[], None],
+        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._database = database
-        self._node = node
+        self._session = Session(database, "heartbeat") if database else None
+        self.node = node
+        self._close = close
         self._heartbeat = heartbeat
         self._beats = {beat: Outage("heartbeat") for beat in beats}
         self._fail = fail
@@ -52,11 +62,16 @@ class Heart:
         """Begin to beat."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Beat no more."""
+    @property
+    def beating(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def stop(self, *, patience: float = 5.0) -> None:
+        """Beat no more; waits so long for the beat at hand."""
         self._stop.set()
         self._soon.set()
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=patience)
 
     def beat_soon(self) -> None:
         """Beat now rather than at the next turn."""
@@ -66,23 +81,25 @@ class Heart:
         asyncio.run(self._beat_until_stopped())
 
     async def _beat_until_stopped(self) -> None:
-        session = Session(self._database, "heartbeat")
         due = time.monotonic()
         while not self._stop.is_set():
             lag = time.monotonic() - due
             self._soon.clear()
-            pauses = [await self._try(beat, outage, session) for beat, outage in self._beats.items()]
+            pauses = [await self._try(beat, outage) for beat, outage in self._beats.items()]
             if not any(outage.failures for outage in self._beats.values()):
-                telemetry.emit("node.beat", node=self._node, lag=lag)
+                telemetry.emit("node.beat", node=self.node, lag=lag)
             pause = min(self._heartbeat, *pauses)
             due = time.monotonic() + pause
             self._wait(pause)
-        await session.close()
+        if self._session:
+            await self._session.close()
+        if self._close:
+            await self._close()
 
-    async def _try(self, beat: Beat, outage: Outage, session: Session) -> float:
+    async def _try(self, beat: Beat, outage: Outage) -> float:
         """One beat; returns how soon the next must come. One that fails does not hold up the others."""
         try:
-            self._tell(await beat(session))
+            self._tell(await beat(self._session))
         except Exception as error:
             self._tell(self._fail)
             return outage.fail(error)

@@ -55,7 +55,7 @@ class TableStore:
         self._pool = pool
         self._gate = gate
         self._name = options.name
-        self._claims = Session(database, "claim")
+        self._claims = Session(database, "claim rows")
         self._acks = Session(database, "ack")
         self._resets = Session(database, "reset")
         self._pause = Pause(options.poll)
@@ -142,6 +142,11 @@ class TableStore:
             ids.discard(key[1])
         if unstarted:
             self.free(key)
+
+    def disown(self, tokens: Set[int]) -> None:
+        """Somebody else remembers the rows held under these leases."""
+        for token in tokens:
+            self._held.pop(token, None)
 
     def free(self, key: Key) -> None:
         """What this row reserved is free again."""

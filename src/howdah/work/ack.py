@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
 
 from howdah import telemetry
 from howdah.job import Job
+from howdah.journal import Mouth
 from howdah.outcome import Ack, Outcome
 from howdah.service import Outage, wait_any
 from howdah.store import Store
 
+log = logging.getLogger("howdah")
+
 LOST = Outcome.LOST
 LARGEST_BATCH = 2000
 MOST_WAITING = 8000
+STUCK = 3
+"""Failures in a row after which nothing more is begun that could not be reported either."""
+
+
+def refused(jobs: list[Job], reason: str) -> None:
+    """Say that jobs were not ours to finish."""
+    log.warning("%d %s lost: %s", len(jobs), "job was" if len(jobs) == 1 else "jobs were", reason)
+    telemetry.emit("job.lost", jobs=jobs, reason=reason)
 
 
 class Lease:
@@ -29,11 +40,17 @@ class Lease:
 class Acker:
     """Sends outcomes until they are recorded or their lease is gone; none is swallowed."""
 
-    def __init__(self, store: Store, leases: dict[int, Lease], lost: Callable[[list[Job], str], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        leases: dict[int, Lease],
+        mouth: Mouth | None = None,
+    ) -> None:
+        self._mouth = mouth
         self._store = store
         self._leases = leases
-        self._lost = lost
         self._waiting: list[Ack] = []
+        self._outage = Outage("ack")
         self._some = asyncio.Event()
         self._sent = asyncio.Event()
         self._sent.set()
@@ -46,8 +63,8 @@ class Acker:
 
     @property
     def full(self) -> bool:
-        """Whether so many outcomes wait that no more work should be taken."""
-        return len(self._waiting) >= MOST_WAITING
+        """Whether so many outcomes wait, or none gets through, that no more work should be taken."""
+        return len(self._waiting) >= MOST_WAITING or (self._busy and self._outage.failures >= STUCK)
 
     def put(self, ack: Ack) -> None:
         """Record this as soon as possible."""
@@ -57,7 +74,6 @@ class Acker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until ``stop`` is set and nothing waits."""
-        outage = Outage("ack")
         while not (stop.is_set() and not self._waiting):
             if not self._waiting:
                 self._some.clear()
@@ -67,7 +83,7 @@ class Acker:
             self._busy = True
             self._sent.clear()
             batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]
-            await self._send(batch, outage)
+            await self._send(batch, self._outage)
             self._busy = False
         self._sent.set()
 
@@ -82,15 +98,17 @@ class Acker:
         told = [ack for ack in batch if ack.recorded]
         tell = [ack for ack in batch if not ack.recorded and ack.outcome is not LOST]
         accepted: list[Ack] = []
+        if self._mouth and self._mouth.speaking:  # nobody may speak for a job that is over
+            await self._mouth.last_words([ack.job for ack in tell])
         while tell or finished:
             try:
                 accepted = await self._store.ack(tell, finished)
             except Exception as error:
                 await asyncio.sleep(outage.fail(error))
                 # what is no longer ours need not be said: it runs elsewhere by now
-                refused = [ack.job for ack in tell if ack.job.token not in self._leases]
-                if refused:
-                    self._lost(refused, "the outcome could not be recorded in time")
+                gone = [ack.job for ack in tell if ack.job.token not in self._leases]
+                if gone:
+                    refused(gone, "the outcome could not be recorded in time")
                 tell = [ack for ack in tell if ack.job.token in self._leases]
                 finished = [token for token in finished if token in self._leases]
                 continue
@@ -100,7 +118,7 @@ class Acker:
             self._leases.pop(token, None)
         if len(accepted) < len(tell):
             known = {id(ack) for ack in accepted}
-            self._lost([ack.job for ack in tell if id(ack) not in known], "the store refused the outcome")
+            refused([ack.job for ack in tell if id(ack) not in known], "the store refused the outcome")
         if told or accepted:
             telemetry.emit("job.ack", acks=told + accepted if told else accepted)
 

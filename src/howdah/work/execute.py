@@ -16,6 +16,7 @@ import msgspec
 
 from howdah import telemetry
 from howdah.arguments import encode
+from howdah.codes import retries
 from howdah.errors import ArgumentError, LeaseLost, Poison
 from howdah.handler import Handler
 from howdah.job import Job, current
@@ -231,6 +232,9 @@ def _failed(error: BaseException, attempt: Attempt) -> Ack:
     job = attempt.job
     report = error.report if isinstance(error, FailedThere) else Report.of(error)
     delay = delay_after(report.lineage, report.retry_after, job.attempt, attempt.handler.retries)
+    hold = (delay if report.hold is True else float(report.hold)) or None
+    if not retries(report.code, job.attempt):
+        delay = None
     if delay is None:
         outcome = Outcome.POISON if POISON in report.lineage else Outcome.FAILED
     else:
@@ -243,6 +247,7 @@ def _failed(error: BaseException, attempt: Attempt) -> Ack:
         error=report.error,
         message=report.message,
         traceback=report.traceback,
+        hold=hold,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,9 @@ class WorkerOptions:
 
     queues: Mapping[str, int | None] | None = None
     """Queues to serve, each with the most jobs of it at once or ``None``; no mapping means every queue."""
+
+    labels: Sequence[str] = ()
+    """What this node has that jobs may require, as ``gpu`` or ``linux/arm64``."""
 
     poll: float = 5.0
     """Longest wait between claims when no wake-up arrives."""

@@ -12,14 +12,16 @@ from time import perf_counter_ns
 from howdah import telemetry
 from howdah.handler import Handler
 from howdah.job import Job
+from howdah.journal import Journal, Mouth, voice
 from howdah.outcome import Ack, Outcome
 from howdah.service import Outage, wait, wait_any
 from howdah.store import Store
-from howdah.work.ack import Acker, Lease
+from howdah.work.ack import Acker, Lease, refused
 from howdah.work.execute import Attempt, Means, Why, ended_by, execute, start
 from howdah.work.inbox import Inbox
 from howdah.work.options import WorkerOptions
 from howdah.work.pace import STALE, Pace
+from howdah.work.quiet import Quiet
 from howdah.work.slots import Slots
 
 log = logging.getLogger("howdah")
@@ -35,9 +37,15 @@ class Worker:
     """Takes work from a store while it has free slots, and says how each job ended."""
 
     def __init__(
-        self, store: Store, handlers: Mapping[str, Handler], options: WorkerOptions, slots: Slots | None = None
+        self,
+        store: Store,
+        handlers: Mapping[str, Handler],
+        options: WorkerOptions,
+        slots: Slots | None = None,
+        quiet: Quiet | None = None,
     ) -> None:
         self._slots = slots or Slots(options.slots)
+        self._quiet = quiet or Quiet(1)
         self._store = store
         self._handlers = handlers
         self._options = options
@@ -46,7 +54,8 @@ class Worker:
         self._running: dict[Key, Attempt] = {}
         self._inbox = Inbox({queue: limit for queue, limit in (options.queues or {}).items() if limit})
         self._leases: dict[int, Lease] = {}
-        self._acker = Acker(store, self._leases, self._refused)
+        self._mouth = Mouth(store) if isinstance(store, Journal) else None
+        self._acker = Acker(store, self._leases, self._mouth)
         self._freed = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -97,7 +106,7 @@ class Worker:
             if attempt.job.token in gone:
                 self._cancel(attempt, Why.LOST)
         if lost:
-            self._refused(lost, reason)
+            refused(lost, reason)
 
     def lose_jobs(self, keys: Sequence[Key], reason: str) -> None:
         """Single jobs of leases are no longer ours: stop their handlers, forget the rest."""
@@ -109,7 +118,7 @@ class Worker:
         for job in dropped:
             self._acker.put(Ack(job, Outcome.LOST, 0))
         if lost or dropped:
-            self._refused([attempt.job for attempt in lost] + dropped, reason)
+            refused([attempt.job for attempt in lost] + dropped, reason)
 
     def lose_expired(self) -> None:
         """Give up every lease that could not be renewed in time; somebody else may hold its jobs by now."""
@@ -131,12 +140,16 @@ class Worker:
         """Work until :meth:`stop`, then let running jobs finish within the grace and hand back the rest."""
         acked = asyncio.Event()
         acker = asyncio.create_task(self._acker.run(acked), name="howdah ack")
+        voice.set(self._mouth)
+        speaking = asyncio.create_task(self._mouth.run(acked), name="howdah speak") if self._mouth else None
         try:
             await self._claim_until_stopped()
             await self._drain()
         finally:
             acked.set()
             await acker
+            if speaking:
+                await speaking
             self._means.close()
 
     async def _claim_until_stopped(self) -> None:
@@ -165,7 +178,8 @@ class Worker:
         if self._running or self._inbox:
             return False
         await self._acker.flushed()
-        return not await self._claim(most)
+        since = self._quiet.turn
+        return not await self._claim(most) and self._quiet.idle(self, since)
 
     async def _rest(self) -> None:
         """Sleep until work may have come; while jobs wait for their start, not for long."""
@@ -223,6 +237,7 @@ class Worker:
             attempt.timer.cancel()
         del self._running[key]
         self._slots.taken -= 1
+        self._quiet.busy()
         self._report(attempt, ack)
         waiting = len(self._inbox)
         if self._slots.taken + waiting <= self._enough:
@@ -238,7 +253,7 @@ class Worker:
         self._pace.finished(ack.took)
         self._inbox.over(attempt.job)
         if ack.outcome is LOST and attempt.why is not Why.LOST:
-            self._refused([attempt.job], "the lease was lost before the transaction committed")
+            refused([attempt.job], "the lease was lost before the transaction committed")
         self._acker.put(ack)
 
     def _cancel(self, attempt: Attempt, why: Why) -> None:
@@ -253,13 +268,8 @@ class Worker:
         """A handler goes on although it was cancelled: report without it. Its slot stays taken until it ends."""
         if attempt.over or (attempt.job.token, attempt.job.id) not in self._running:
             return
-        attempt.stuck = True
-        log.warning(
-            "job %s (%s) goes on although it was cancelled (%s)",
-            attempt.job.id,
-            attempt.job.kind,
-            attempt.why,
-        )
+        attempt.stuck, job = True, attempt.job
+        log.warning("job %s (%s) goes on although it was cancelled (%s)", job.id, job.kind, attempt.why)
         self._report(attempt, ended_by(asyncio.CancelledError(), attempt))
 
     # ---------------------------------------------------------------- handing back
@@ -290,7 +300,3 @@ class Worker:
             self._acker.put(Ack(job, Outcome.RELEASED, 0))
         if jobs:
             telemetry.emit("job.release", jobs=len(jobs))
-
-    def _refused(self, jobs: list[Job], reason: str) -> None:
-        log.warning("%d %s lost: %s", len(jobs), "job was" if len(jobs) == 1 else "jobs were", reason)
-        telemetry.emit("job.lost", jobs=jobs, reason=reason)

@@ -17,7 +17,8 @@ import msgspec
 from howdah.arguments import encode
 from howdah.errors import ArgumentError
 from howdah.handler import Handler
-from howdah.job import current
+from howdah.job import Job, current
+from howdah.journal import Said, voice
 from howdah.outcome import Cancel, Snooze
 from howdah.work.executors.wire import Answer, Question, find
 from howdah.work.report import Report
@@ -30,10 +31,27 @@ def main() -> None:
     link = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
+    voice.set(_Link(link))
     while (data := _read(link)) is not None:
         answer = _answer(msgspec.msgpack.decode(data, type=Question))
-        reply = msgspec.msgpack.encode(answer)
-        link.sendall(len(reply).to_bytes(_LENGTH, "big") + reply)
+        _write(link, answer)
+
+
+class _Link:
+    """What a handler here speaks through: its node."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._lock = threading.Lock()
+
+    def speak(self, _job: Job, said: Said) -> None:
+        with self._lock:
+            _write(self._link, Answer(said=said))
+
+
+def _write(link: socket.socket, answer: Answer) -> None:
+    reply = msgspec.msgpack.encode(answer)
+    link.sendall(len(reply).to_bytes(_LENGTH, "big") + reply)
 
 
 def _answer(question: Question) -> Answer:

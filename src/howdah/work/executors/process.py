@@ -14,6 +14,7 @@ import msgspec
 from howdah.errors import HowdahError
 from howdah.handler import Handler
 from howdah.job import Job
+from howdah.journal import speak
 from howdah.outcome import Cancel, Snooze
 from howdah.work.executors.wire import Answer, Question, place_of, read_frame, write_frame
 from howdah.work.report import Report
@@ -106,7 +107,9 @@ class Child:
         question = Question(place=place_of(handler.function), kind=handler.kind, job=job)
         try:
             await write_frame(self._writer, msgspec.msgpack.encode(question))
-            return msgspec.msgpack.decode(await read_frame(self._reader), type=Answer)
+            while (answer := msgspec.msgpack.decode(await read_frame(self._reader), type=Answer)).said:
+                speak(answer.said)
+            return answer
         except (EOFError, OSError):
             raise ProcessDied(await self._epitaph()) from None
 

@@ -15,6 +15,7 @@ import msgspec
 
 from howdah.errors import ConfigError
 from howdah.job import Job
+from howdah.journal import Said
 from howdah.work.report import Report
 
 _LENGTH = struct.Struct("!I")
@@ -29,8 +30,9 @@ class Question(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """How it went."""
+    """How it went; or, before that, something the handler said."""
 
+    said: Said | None = None
     value: Any = None
     snooze: float | None = None
     cancel: str | None = None

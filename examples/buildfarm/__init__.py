@@ -1,0 +1,1 @@
+"""Builds on machines without a database."""

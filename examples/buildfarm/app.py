@@ -1,0 +1,24 @@
+"""The app of the farm: the two tasks that come with Howdah, and a program as a third.
+
+The control plane and the workers load the same file. Only the workers need to know the sidecar.
+"""
+
+from __future__ import annotations
+
+import os
+
+from howdah import Howdah
+from howdah.executors import builds
+from howdah.executors.command import command
+
+app = Howdah()
+
+build, sdlc = builds.install(
+    app,
+    url=os.environ.get("SIDECAR_URL", "http://127.0.0.1:8079"),
+    token=os.environ.get("HOWDAH_SIDECAR_TOKEN"),
+    templates={"page": "write a page about {{prompt}}, in {{colour}}"},
+    hold=True,
+)
+
+count = command(app, "count", ["wc", "-l", "--", "{file}"], queue="builds", timeout=60)

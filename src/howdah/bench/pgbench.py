@@ -1,0 +1,89 @@
+"""Pgbench: appends by PostgreSQL's own load generator, so that no Python client stands in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import tempfile
+from asyncio.subprocess import PIPE, STDOUT
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from howdah.bench import events
+from howdah.bench.figure import Figure
+from howdah.bench.plan import Plan
+from howdah.bench.ways import SLICES, Ways
+from howdah.errors import ConfigError, HowdahError
+from howdah.pg import embedded
+
+PATIENCE = 300.0
+MORE = 5
+"""It is so much faster than a client in Python that a round needs more."""
+
+
+def find() -> Path | None:
+    """Where it is: beside the PostgreSQL at hand, or on PATH."""
+    try:
+        beside = embedded.find().folder / "pgbench"
+    except ConfigError:
+        beside = None
+    if beside is not None and beside.exists():
+        return beside
+    found = shutil.which("pgbench")
+    return Path(found) if found else None
+
+
+async def append(plan: Plan, clients: int, each: int) -> list[Figure]:
+    """Single events by so many clients; nothing when there is no pgbench on this machine."""
+    program = find()
+    if program is None:
+        return []
+    each = max(1, each * MORE // SLICES)
+    before, ways = await events.counted(plan), Ways()
+    ours = partial(_run, plan, program, "pgbench_append", clients, each)
+    plain = partial(_run, plan, program, "pgbench_insert", clients, each)
+    for _ in range(plan.rounds):
+        await ways.round(plan, ours, plain)
+        plan.tick()
+    made = clients * each * SLICES * plan.rounds
+    await events.check(plan, events=before.events + 2 * made, plain=before.plain + made)
+    return ways.figures(f"{clients} pgbench clients x 1")
+
+
+async def _run(plan: Plan, program: Path, script: str, clients: int, each: int) -> float:
+    streams = max(1, clients * each // events.PER_STREAM)
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
+        file.write(events.statements(plan)[script])
+        file.flush()
+        place, secret = _place(plan.ground.database.dsn)
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *("--no-vacuum", "--protocol=prepared", f"--client={clients}", f"--jobs={min(clients, 2)}"),
+            *(f"--transactions={each}", f"--define=streams={streams}", f"--file={file.name}", place),
+            stdout=PIPE,
+            stderr=STDOUT,
+            env=os.environ | secret,
+        )
+        try:
+            said = (await asyncio.wait_for(process.communicate(), PATIENCE))[0].decode(errors="replace")
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    rate = re.search(r"tps = ([\d.]+)", said)
+    if process.returncode or rate is None:
+        raise HowdahError(f"pgbench ended with code {process.returncode}; it said:\n{said[-1000:]}")
+    return float(rate[1])
+
+
+def _place(dsn: str) -> tuple[str, dict[str, str]]:
+    """The DSN without its password, which other users of the machine could see; and the password."""
+    parts = urlsplit(dsn)
+    if not parts.password:
+        return dsn, {}
+    user, _, host = parts.netloc.rpartition("@")
+    place = parts._replace(netloc=f"{user.partition(':')[0]}@{host}").geturl()
+    return place, {"PGPASSWORD": unquote(parts.password)}

@@ -1,0 +1,3 @@
+-- forget_position: a loop written by hand starts over.
+
+delete from {schema}.bench_position

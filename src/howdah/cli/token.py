@@ -1,0 +1,109 @@
+"""`howdah token`: what opens a control plane."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import click
+
+from howdah.cli.common import DURATION, Target, as_json, run, targeted
+from howdah.cli.output import dump, show
+from howdah.fleet.tokens import SCOPES, TokenRow, Tokens
+from howdah.pg import migrate
+from howdah.pg.database import Session
+
+COLUMNS = {
+    "id": lambda row: row.id,
+    "name": lambda row: row.name,
+    "begins": lambda row: f"{row.hint}…",
+    "scopes": lambda row: row.scopes,
+    "queues": lambda row: "all" if row.queues is None else row.queues,
+    "state": lambda row: row.state,
+    "created at": lambda row: row.created_at,
+    "expires at": lambda row: row.expires_at or "never",
+    "last used": lambda row: row.used_at or "never",
+}
+
+
+@click.group()
+def token() -> None:
+    """Tokens: what opens a control plane. Create, list, revoke."""
+
+
+@token.command()
+@click.argument("name")
+@click.option(
+    "--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPES), help="What it opens; may be repeated."
+)
+@click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only this queue; may be repeated.")
+@click.option("--expires", type=DURATION, help="After so long it opens nothing, as 30d.  [default: never]")
+@as_json
+@targeted
+def create(
+    target: Target,
+    name: str,
+    scopes: tuple[str, ...],
+    queues: tuple[str, ...],
+    expires: float | None,
+    as_json: bool,
+) -> None:
+    """Make a token, and print it: this once, for only its hash is kept.
+
+    Scopes are `work` (register workers), `enqueue`, `read` and `admin` (all of it, and cancel, drain, remove).
+
+    \b
+    TOKEN=$(howdah token create build-box --scope work --queue builds --expires 90d)
+    """
+
+    async def make() -> tuple[str, TokenRow]:
+        async with _tokens(target) as tokens:
+            return await tokens.create(name, scopes, queues=list(queues) or None, expires=expires)
+
+    text, row = run(make())
+    if as_json:
+        dump({"token": text, **{field: getattr(row, field) for field in row.__struct_fields__}})
+        return
+    click.echo(text)
+    until = f"until {row.expires_at:%Y-%m-%d %H:%M}Z" if row.expires_at else "until it is revoked"
+    allowed = f"queues {', '.join(row.queues)}" if row.queues else "every queue"
+    click.echo(f"token {row.id} ({row.name}): {', '.join(row.scopes)}; {allowed}; {until}", err=True)
+    click.echo("keep it now: it cannot be shown again", err=True)
+
+
+@token.command("list")
+@as_json
+@targeted
+def list_(target: Target, as_json: bool) -> None:
+    """List the tokens, newest first; the tokens themselves are not known."""
+
+    async def look() -> Sequence[TokenRow]:
+        async with _tokens(target) as tokens:
+            return await tokens.list()
+
+    show(run(look()), COLUMNS, as_json=as_json, empty="no tokens; make one with `howdah token create`")
+
+
+@token.command()
+@click.argument("id", type=click.IntRange(1, 2**31 - 1))
+@targeted
+def revoke(target: Target, id: int) -> None:
+    """Let a token open nothing any more; every control plane knows within seconds."""
+
+    async def end() -> None:
+        async with _tokens(target) as tokens:
+            await tokens.revoke(id)
+
+    run(end())
+    click.echo(f"token {id} is revoked")
+
+
+@asynccontextmanager
+async def _tokens(target: Target) -> AsyncIterator[Tokens]:
+    database = target.database()
+    await migrate.check(database)
+    session = Session(database, "token")
+    try:
+        yield Tokens(database, session)
+    finally:
+        await session.close()

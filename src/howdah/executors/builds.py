@@ -1,0 +1,277 @@
+"""Builds: two tasks that come with Howdah: ``build`` gives an agent a prompt, ``sdlc`` runs a command; in a clone."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import httpx2 as httpx
+import msgspec
+from msgspec import Meta
+
+from howdah.codes import EXITS, WORDS, Words, code_of, coded, retries
+from howdah.errors import ConfigError, LeaseLost
+from howdah.executors.sidecar import Companion, SidecarBusy
+from howdah.executors.signature import App
+from howdah.job import Job, current_job
+from howdah.journal import Run, job_log, note_run, progress
+from howdah.outcome import Snooze
+from howdah.scrub import scrub
+
+PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+BEGIN_TRIES = 5
+LAST_NOTE = 1.0
+"""Seconds a stopped run has to say that it was."""
+
+
+class BuildResult(msgspec.Struct, kw_only=True):
+    """What came of a build or a command."""
+
+    success: bool
+    output: str = ""
+    """The end of it."""
+    error: str | None = None
+    error_code: str | None = None
+    commit_sha: str | None = None
+    files_changed: list[str] = []
+    duration_ms: int = 0
+    artifacts: list[str] = []
+
+
+class Builds(NamedTuple):
+    """The two tasks."""
+
+    build: Any
+    sdlc: Any
+
+
+def install(
+    app: App,
+    *,
+    url: str,
+    token: str | None,
+    templates: Mapping[str, str] | None = None,
+    callbacks: Sequence[str] = (),
+    exits: Mapping[int, str] = EXITS,
+    words: Words = WORDS,
+    hold: bool = False,
+    **settings: Any,
+) -> Builds:
+    """Give an app the tasks ``build`` and ``sdlc``, done by the sidecar at ``url``.
+
+    ``templates``: prompts by name, with ``{{prompt}}`` and ``{{variables}}`` in them. ``callbacks``: where results may
+    be posted to, each with all below it. ``exits`` and ``words`` say what failures mean; ``hold``: rate limited, the
+    fleet leaves the kind alone for a while. The rest is as for ``app.task``, for both.
+    """
+    for each in callbacks:
+        if not each.startswith(("https://", "http://")):
+            raise ConfigError(f"{each!r} cannot be called back; write a URL such as https://ci.example.com/howdah/")
+    companion = Companion(url, token, exits=exits, words=words, hold=hold)
+    prompts = dict(templates or {})
+    settings = {"queue": "builds", "timeout": 900.0, **settings}
+
+    async def build(
+        prompt: Annotated[str, Meta(min_length=1)],
+        template: str | None = None,
+        variables: dict[str, str] | None = None,
+        auto_commit: bool = False,
+        auto_push: bool = False,
+        git_clone_url: str | None = None,
+        callback_url: str | None = None,
+    ) -> Any:
+        """Give a prompt to the agent, in a clone if one is named; commit and push what it did if asked to."""
+
+        async def work(run: _Run) -> BuildResult:
+            text = filled(prompt, template, variables or {}, prompts)
+            if (auto_commit or auto_push) and git_clone_url is None:
+                raise coded("INVALID_SPEC", "there is nothing to commit to without git_clone_url")
+            await run.clone(git_clone_url)
+            said = await run.ask("/execute", prompt=text)
+            if auto_commit or auto_push:
+                await run.keep(prompt, commit=auto_commit, push=auto_push)
+            return run.result(said)
+
+        return await _Run(companion, callback_url, callbacks).go(work)
+
+    async def sdlc(
+        command: Annotated[str, Meta(min_length=1, max_length=100)],
+        args: list[str] | None = None,
+        git_clone_url: str | None = None,
+        callback_url: str | None = None,
+    ) -> Any:
+        """Run one of the sidecar's commands, in a clone if one is named, and push what it changed."""
+
+        async def work(run: _Run) -> BuildResult:
+            await run.clone(git_clone_url)
+            said = await run.ask("/sdlc", command=command, args=args or [])
+            if git_clone_url is not None:
+                await run.keep(" ".join([command, *(args or [])]), commit=True, push=True)
+            return run.result(said)
+
+        return await _Run(companion, callback_url, callbacks).go(work)
+
+    return Builds(app.task(name="build", **settings)(build), app.task(name="sdlc", **settings)(sdlc))
+
+
+def filled(prompt: str, template: str | None, variables: Mapping[str, str], templates: Mapping[str, str]) -> str:
+    """The prompt to give: in its template, and with its variables.
+
+    >>> filled("a shop in {{lang}}", "plain", {"lang": "Python"}, {"plain": "Build {{prompt}}."})
+    'Build a shop in Python.'
+    """
+    if template is not None and template not in templates:
+        raise coded("INVALID_SPEC", f"there is no template {template!r}")
+
+    def fill(text: str, values: Mapping[str, str]) -> str:
+        missing = [name for name in PLACE.findall(text) if name not in values]
+        if missing:
+            raise coded("INVALID_SPEC", f"the prompt names {{{{{missing[0]}}}}}, and there is no such variable")
+        return PLACE.sub(lambda place: values[place[1]], text)
+
+    text = fill(prompt, variables) if variables or template is None else prompt
+    if template is None:
+        return text
+    return fill(templates[template], {**variables, "prompt": text})
+
+
+class _Run:
+    """One run: its record is begun, and ended however it ends; its workspace is removed."""
+
+    def __init__(self, companion: Companion, callback: str | None, callbacks: Sequence[str]) -> None:
+        self._companion = companion
+        self._callback = callback
+        self._callbacks = callbacks
+        self._job = current_job()
+        self._attempt = f"{self._job.id}-{self._job.attempt}-{self._job.token}"
+        self._began = time.monotonic()
+        self._kept: dict[str, Any] = {}
+
+    async def go(self, work: Callable[[_Run], Awaitable[BuildResult]]) -> Any:
+        """Do the work. An error is recorded with its class, and raised."""
+        job = self._job
+        await self._begin()
+        try:
+            if self._callback is not None and not self._may_call(self._callback):
+                raise coded("INVALID_SPEC", "callback_url is not on the list of what may be called back")
+            result = await work(self)
+        except SidecarBusy as busy:
+            await self._end("failed", BuildResult(success=False, error=str(busy), error_code="BUSY"))
+            return Snooze(busy.seconds)
+        except asyncio.CancelledError:
+            await self._stopped()
+            raise
+        except Exception as error:
+            code = code_of(error)
+            failed = BuildResult(success=False, error=scrub(str(error))[:2000], error_code=code)
+            await self._end("failed", failed)
+            if job.is_last_attempt or not retries(code, job.attempt):
+                await self._call_back("failed", failed)
+            raise
+        finally:
+            await asyncio.shield(self._companion.forget(f"/workspaces/{self._attempt}"))
+        await self._end("done", result)
+        await self._call_back("completed", result)
+        return msgspec.to_builtins(result)
+
+    async def clone(self, url: str | None) -> None:
+        """Clone, if there is something to clone."""
+        if url is not None:
+            progress(0.1, "clone")
+            await self.ask("/git/clone", url=url)
+
+    async def ask(self, path: str, **message: Any) -> dict[str, Any]:
+        """Ask the sidecar for a step."""
+        if path in ("/execute", "/sdlc"):
+            progress(0.3, path[1:])
+            if self._job.timeout is not None:
+                message["timeout"] = max(1.0, self._job.timeout - (time.monotonic() - self._began))
+        return await self._companion.ask(path, {"attempt": self._attempt, **message})
+
+    async def keep(self, what: str, *, commit: bool, push: bool) -> None:
+        """Commit and push what was done."""
+        progress(0.9, "commit and push" if push else "commit")
+        first = what.strip().splitlines()[0][:60] if what.strip() else "no words"
+        trailer = f"Howdah-Job: {self._job.id}\nHowdah-Attempt: {self._job.attempt}"
+        message = f"{self._job.kind}: {first}\n\n{trailer}\n".replace("\0", " ")
+        self._kept = await self.ask("/git/commit-and-push", message=message, commit=commit, push=push)
+
+    def result(self, said: Mapping[str, Any]) -> BuildResult:
+        """What came of it."""
+        return BuildResult(
+            success=True,
+            output=str(said.get("output") or ""),
+            commit_sha=self._kept.get("commit_sha"),
+            files_changed=list(self._kept.get("files_changed") or ()),
+            artifacts=list(said.get("artifacts") or ()),
+        )
+
+    async def _begin(self) -> None:
+        """No run without a record; the control plane may be away for a moment."""
+        for left in reversed(range(BEGIN_TRIES)):
+            try:
+                await note_run(Run(state="running", spec=self._job.payload))
+            except LeaseLost:
+                raise
+            except Exception:
+                if not left:
+                    raise
+                await asyncio.sleep(1)
+            else:
+                return
+
+    async def _end(self, state: Any, result: BuildResult) -> None:
+        result.duration_ms = round((time.monotonic() - self._began) * 1000)
+        data = msgspec.json.encode(result).replace(b"\\u0000", b"\\ufffd")
+        try:
+            await note_run(Run(state=state, code=result.error_code, result=data))
+        except LeaseLost:
+            pass  # somebody else has the job by now; the record says that this run was lost
+        except Exception as error:
+            job_log(f"the record of this run could not be ended: {error}")
+
+    async def _stopped(self) -> None:
+        """We are being cancelled: say so while there is time, and leave."""
+        job = self._job
+        late = job.timeout is not None and time.monotonic() - self._began >= job.timeout - 0.1
+        words = f"it ran longer than its timeout of {job.timeout:g} s" if late else "it was stopped"
+        result = BuildResult(success=False, error=words, error_code="TIMEOUT" if late else "CANCELLED")
+        try:
+            async with asyncio.timeout(LAST_NOTE):
+                await self._end("failed", result)
+        except TimeoutError:
+            pass
+
+    def _may_call(self, url: str) -> bool:
+        """Whether a URL is on the list: same scheme, host and port, and below its path."""
+        if not url.isprintable() or "\\" in url:
+            return False
+        wanted = httpx.URL(url)
+        if wanted.userinfo or ".." in wanted.path.split("/"):
+            return False
+        for each in map(httpx.URL, self._callbacks):
+            same = (each.scheme, each.host, each.port) == (wanted.scheme, wanted.host, wanted.port)
+            if same and (wanted.path + "/").startswith(each.path.rstrip("/") + "/"):
+                return True
+        return False
+
+    async def _call_back(self, status: str, result: BuildResult) -> None:
+        """Tell whoever asked to be told. Best effort: the job is what it is, heard or not."""
+        if self._callback is None or not self._may_call(self._callback):
+            return
+        message = msgspec.json.encode(_callback(self._job, status, result))
+        headers = {"Content-Type": "application/json"}
+        try:
+            async with httpx.AsyncClient(timeout=10, trust_env=False, follow_redirects=False) as http:
+                answer = await http.post(self._callback, content=message, headers=headers)
+            if not answer.is_success:
+                job_log(f"the callback answered HTTP {answer.status_code}")
+        except httpx.HTTPError as error:
+            job_log(f"the callback could not be made: {type(error).__name__}")
+
+
+def _callback(job: Job, status: str, result: BuildResult) -> dict[str, Any]:
+    meta = job.meta
+    return {"task_id": job.id, "project_id": meta.get("project_id"), "status": status, "result": result}

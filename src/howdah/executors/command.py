@@ -1,0 +1,94 @@
+"""Command: a task that runs a program, with arguments from the job."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from howdah.codes import EXITS, WORDS, Words, classify, coded, wait_in
+from howdah.errors import CodedError
+from howdah.executors.signature import App, taking
+from howdah.executors.template import Template
+from howdah.job import current_job
+from howdah.journal import job_log
+from howdah.program.run import CannotRun, Ended, run
+
+ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ")
+"""Variables a program is given of the worker's; no other, since there are secrets among them."""
+
+
+def command(
+    app: App,
+    name: str,
+    words: Sequence[str],
+    *,
+    takes: Mapping[str, Any] | None = None,
+    options: Collection[str] = (),
+    environment: Collection[str] = ENVIRONMENT,
+    variables: Mapping[str, str] | None = None,
+    folder: str | Path | None = None,
+    grace: float = 3.0,
+    keep: int = 64 * 1024,
+    exits: Mapping[int, str] = EXITS,
+    text: Words = WORDS,
+    hold: bool = False,
+    **settings: Any,
+) -> Any:
+    """Make a program a task: ``command(app, "thumbnail", ["convert", "{source}", "-resize", "{width}", "{target}"])``.
+
+    Every ``{name}`` is an argument of the job, text unless ``takes`` says ``{"width": int}``. What the program writes
+    goes into the log of the job; the end of it is in its result. It runs in ``folder``, or in a fresh one that is
+    removed afterwards, in a process group of its own that gets TERM, and KILL after the ``grace``, when the job is
+    cancelled or takes longer than its timeout. ``exits`` and ``text`` say what failures mean; ``hold``: rate limited,
+    the fleet leaves this kind alone for a while. The rest is as for ``app.task``.
+    """
+    template = Template(words, options=options)
+    hints = {each: list[str] if each in template.many else str for each in template.names} | dict(takes or {})
+
+    async def work(values: dict[str, Any]) -> dict[str, Any]:
+        line = template.fill(values)
+        given = given_environment(environment, variables)
+        try:
+            if folder is not None:
+                ended = await _run(line, Path(folder), given, grace, keep)
+            else:
+                with tempfile.TemporaryDirectory(prefix="howdah-", ignore_cleanup_errors=True) as fresh:
+                    ended = await _run(line, Path(fresh), given | {"HOME": fresh, "TMPDIR": fresh}, grace, keep)
+        except CannotRun as error:
+            raise coded("INVALID_SPEC", str(error)) from None
+        if ended.exit_code != 0:
+            raise failure(ended, words[0], exits=exits, text=text, hold=hold)
+        return {"exit_code": 0, "output": ended.stdout, "duration_ms": round(ended.seconds * 1000)}
+
+    return app.task(name=name, **settings)(taking(hints, work, f"Run {words[0]}."))
+
+
+def given_environment(names: Collection[str], variables: Mapping[str, str] | None) -> dict[str, str]:
+    """What a program is given: those of our variables it may have, what it is to have, and whose job it is."""
+    job = current_job()
+    ours = {name: os.environ[name] for name in names if name in os.environ}
+    return ours | dict(variables or {}) | {"HOWDAH_JOB": str(job.id), "HOWDAH_ATTEMPT": str(job.attempt)}
+
+
+async def _run(line: list[str], folder: Path, environment: dict[str, str], grace: float, keep: int) -> Ended:
+    return await run(
+        line,
+        folder=folder,
+        environment=environment,
+        hear=lambda stream, said: job_log(said, stream=stream),
+        grace=grace,
+        keep=keep,
+    )
+
+
+def failure(
+    ended: Ended, program: str, *, exits: Mapping[int, str] = EXITS, text: Words = WORDS, hold: bool = False
+) -> CodedError:
+    """The error of a program that failed, with its class and its last words."""
+    code = classify(exit_code=ended.exit_code, stderr=ended.stderr, exits=exits, words=text)
+    last = next((line for line in reversed(ended.stderr.splitlines()) if line.strip()), "")
+    message = f"{program} ended with {ended.words}" + (f": {last.strip()[:500]}" if last else "")
+    return coded(code, message, retry_after=wait_in(ended.stderr), hold=hold)

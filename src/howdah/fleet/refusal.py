@@ -1,0 +1,48 @@
+"""Refusal: an error of the API, as whoever asked hears it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from starlette.responses import Response
+
+from howdah.fleet.messages import Problem, Refusal
+
+
+class Refused(Exception):
+    """The request is not carried out."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        field: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = Problem(code=code, message=message, field=field)
+        self.headers = dict(headers or {})
+
+    def response(self) -> Response:
+        """What is sent."""
+        body = msgspec.json.encode(Refusal(error=self.problem))
+        return Response(body, self.status, self.headers, media_type="application/json")
+
+
+def bad(message: str, field: str | None = None) -> Refused:
+    """400: the request says something that cannot be."""
+    return Refused(400, "INVALID", message, field=field)
+
+
+def unknown(what: str) -> Refused:
+    """404: there is no such thing."""
+    return Refused(404, "UNKNOWN", f"there is no {what}")
+
+
+def stale(message: str) -> Refused:
+    """409: it is no longer the worker's."""
+    return Refused(409, "STALE", message)

@@ -1,0 +1,161 @@
+"""Server: one control plane from start to end. As many replicas as wanted; each keeps house, safely at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from prometheus_client import CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+
+from howdah import telemetry
+from howdah.app import Howdah
+from howdah.fleet.clerk import Clerk
+from howdah.fleet.desk import LOOK_FOR_HOLDS, JobDesk
+from howdah.fleet.door import Door
+from howdah.fleet.http import Api
+from howdah.fleet.listen import Http, bind, http_server, url_of
+from howdah.fleet.options import ServeOptions
+from howdah.fleet.plane import Plane
+from howdah.fleet.sessions import Sessions
+from howdah.fleet.table_desk import TableDesk
+from howdah.observe.depth import Depth
+from howdah.observe.prometheus import Metrics
+from howdah.pg import migrate, sql
+from howdah.service import every
+from howdah.upkeep.loops import Upkeep
+
+log = logging.getLogger("howdah")
+
+SESSIONS = 3
+"""Connections for what is asked about workers and tokens; short questions, and many at once."""
+SILENCE_EVERY = 5.0
+RESET_EVERY = 2.0
+FORGET_EVERY = 60.0
+SHUTDOWN = 0.5
+"""Seconds the upkeep has to finish what it is at."""
+
+
+class Server:
+    """A control plane for one application."""
+
+    def __init__(self, app: Howdah, options: ServeOptions) -> None:
+        self._app = app
+        self._options = options
+        self._database = app.database
+        self._over = asyncio.Event()
+        self._desks: list[JobDesk | TableDesk] = []
+        self._http: Http | None = None
+        self._url: asyncio.Future[str] | None = None
+        self._sql = sql.load("howdah.fleet", schema=self._database.schema)
+        self._session = Sessions(self._database, "fleet", SESSIONS)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Starlette]:
+        """The application to serve, with its house kept, while the block lasts."""
+        options, database = self._options, self._database
+        await migrate.check(database)
+        pool = await database.pool(options.pool)
+        jobs = JobDesk(database, pool, lease=options.offline_after, poll=options.poll, notify=options.notify)
+        tables = {
+            name: await TableDesk.open(database, table.options, pool)
+            for name, table in self._app.tables.items()
+            if not table.options.transactional
+        }
+        self._desks = [jobs, *tables.values()]
+        door = Door(database, self._session, guarded=options.auth == "token", rate=options.rate)
+        plane = Plane(database, options, door=door, session=self._session, jobs=jobs, tables=tables)
+        depth = Depth(database)
+        metrics = Metrics(depth=depth)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(metrics)
+        api = Api(
+            door,
+            plane,
+            Clerk(self._app, database, self._session),
+            largest_body=options.largest_body,
+            ready=self._ready,
+            metrics=lambda: generate_latest(registry),
+        )
+        metrics.start()
+        scheduler = self._app._scheduler() if self._app.schedules else None  # there may be no other node
+        upkeep = Upkeep(database, retention=self._app.retention, scheduler=scheduler)
+        beside = [
+            asyncio.create_task(jobs.listen(self._over), name="howdah listen"),
+            asyncio.create_task(depth.run(self._over), name="howdah depth"),
+            asyncio.create_task(upkeep.run(self._over), name="howdah upkeep"),
+            self._every(min(SILENCE_EVERY, options.offline_after / 4), self._silence, "silent workers"),
+            self._every(RESET_EVERY, jobs.reset, "reset of jobs"),
+            self._every(LOOK_FOR_HOLDS, jobs.look, "holds"),
+            self._every(FORGET_EVERY, jobs.belief.forget, "old reports"),
+            *(self._every(RESET_EVERY, desk.reset, f"reset of {name}") for name, desk in tables.items()),
+        ]
+        try:
+            yield api.app
+        finally:
+            self.stop()
+            await asyncio.wait(beside, timeout=SHUTDOWN)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            metrics.stop()
+            await jobs.close()
+            for desk in tables.values():
+                await desk.close()
+            await self._session.close()
+            await self._app.close()
+            pool.terminate()
+
+    async def run(self) -> None:
+        """Serve until :meth:`stop`."""
+        options = self._options
+        sockets = bind(options.host, options.port)
+        url = url_of(sockets, options)
+        try:
+            async with self.open() as app:
+                self._http = http_server(app, options)
+                self._http.should_exit = self._over.is_set()
+                log.info("the control plane listens on %s", url)
+                self._where().set_result(url)
+                await self._http.serve(sockets)
+                log.info("the control plane stops")
+        finally:
+            for each in sockets:
+                each.close()
+
+    async def listening(self) -> str:
+        """Where it is reached, once it is."""
+        return await asyncio.shield(self._where())
+
+    def _where(self) -> asyncio.Future[str]:
+        if self._url is None:
+            self._url = asyncio.get_running_loop().create_future()
+        return self._url
+
+    def stop(self) -> None:
+        """Take no more requests and let go who waits; requests under way may end."""
+        self._over.set()
+        for desk in self._desks:
+            desk.turn_away()
+        if self._http is not None:
+            self._http.should_exit = True
+
+    def _every(self, seconds: float, tick: object, name: str) -> asyncio.Task[None]:
+        loop = every(seconds, tick, name=name, stop=self._over)  # type: ignore[arg-type]
+        return asyncio.create_task(loop, name=f"howdah {name}")
+
+    async def _silence(self) -> None:
+        """Workers that have said nothing for too long are offline, and what they held is free."""
+        rows = await self._session.fetch(self._sql["silence"], self._options.offline_after)
+        if rows:
+            telemetry.emit("fleet.offline", nodes=[row["id"] for row in rows])
+            log.warning("%d workers went silent: %s", len(rows), [row["id"] for row in rows])
+
+    async def _ready(self) -> str | None:
+        try:
+            await self._session.fetchval("select 1", timeout=2)
+        except Exception:
+            return "the database does not answer"
+        return None

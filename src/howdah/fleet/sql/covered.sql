@@ -1,0 +1,13 @@
+-- covered: what a worker reports on, as its leases have it: whoever holds one lease must not end jobs of others.
+-- in:  $1 node int, $2 tokens int8[], $3 jobs int8[]
+-- out: place in the arrays, from 1 on; attempt (null: the job is not under this lease), keyed; no row where the lease is not its
+
+select x.place, u.attempt, j.key is not null as keyed
+from unnest($2::int8[], $3::int8[]) with ordinality x(token, id, place)
+join {schema}.lease l on l.token = x.token and l.node = $1
+left join lateral (
+    select r.attempt from unnest(l.los, l.his, l.attempts) r(lo, hi, attempt)
+    where x.id >= r.lo and x.id < r.hi
+    limit 1
+) u on true
+left join {schema}.job j on j.id = x.id

@@ -1,0 +1,129 @@
+"""Tokens: what opens the API. Shown once, kept as a hash, known by sight.
+
+A token is ``hwd_<sort>_<43 characters><6 characters>``: a prefix that scanners find, 256 random bits, and a checksum,
+so that a mistyped one is refused without a look at the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import zlib
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from howdah.errors import ConfigError
+from howdah.handler import check_name
+from howdah.pg import sql
+from howdah.pg.database import Database, Session
+
+Scope = Literal["enqueue", "work", "read", "admin"]
+SCOPES: tuple[Scope, ...] = ("enqueue", "work", "read", "admin")
+SORTS = ("api", "node")
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+SHAPE = re.compile(r"hwd_(api|node)_([0-9A-Za-z]{43})([0-9A-Za-z]{6})")
+MOST_QUEUES = 100
+
+
+class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a token; not the token."""
+
+    id: int
+    name: str
+    hint: str
+    """Its first characters."""
+    scopes: Sequence[str]
+    queues: Sequence[str] | None
+    """The queues it is good for; ``None``: all."""
+    created_at: datetime
+    expires_at: datetime | None
+    used_at: datetime | None
+    """When it was last used, to the minute."""
+    revoked_at: datetime | None
+
+    @property
+    def state(self) -> str:
+        """good or revoked; whether it expired only the server's clock can say."""
+        return "revoked" if self.revoked_at else "good"
+
+
+def make(sort: Literal["api", "node"] = "api") -> str:
+    """A new token.
+
+    >>> is_token(make()), is_token(make("node")), is_token("hwd_api_nonsense")
+    (True, True, False)
+    """
+    body = _base62(int.from_bytes(secrets.token_bytes(32), "big"), 43)
+    return f"hwd_{sort}_{body}{_checksum(sort, body)}"
+
+
+def is_token(text: str, sort: str | None = None) -> bool:
+    """Whether a text has the form of a token, of this sort, with the right checksum."""
+    match = SHAPE.fullmatch(text)
+    if match is None or (sort is not None and match[1] != sort):
+        return False
+    return hmac.compare_digest(_checksum(match[1], match[2]), match[3])
+
+
+def fingerprint(token: str) -> bytes:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+class Tokens:
+    """Creates, lists and revokes tokens."""
+
+    def __init__(self, database: Database, session: Session) -> None:
+        self._session = session
+        self._sql = sql.load("howdah.fleet", schema=database.schema)
+
+    async def create(
+        self, name: str, scopes: Sequence[str], *, queues: Sequence[str] | None = None, expires: float | None = None
+    ) -> tuple[str, TokenRow]:
+        """Make a token; returns it, once, and what is kept of it. ``expires``: after so many seconds."""
+        check_name("token name", name)
+        if not scopes or set(scopes) - set(SCOPES):
+            raise ConfigError(f"scopes are one or more of {', '.join(SCOPES)}; got {', '.join(scopes) or 'none'}")
+        if queues is not None and not 1 <= len(queues) <= MOST_QUEUES:
+            raise ConfigError(f"name 1 to {MOST_QUEUES} queues, or none to allow all; got {len(queues)}")
+        for queue in queues or ():
+            check_name("queue", queue)
+        if expires is not None and not expires > 0:
+            raise ConfigError(f"a token cannot expire after {expires!r} seconds; give a time above zero")
+        token = make()
+        row = await self._session.fetchrow(
+            self._sql["token_create"],
+            name,
+            fingerprint(token),
+            token[:12],
+            sorted(set(scopes)),
+            list(queues) if queues is not None else None,
+            expires,
+        )
+        return token, TokenRow(**row)
+
+    async def list(self) -> Sequence[TokenRow]:
+        """Every token, newest first."""
+        return [TokenRow(**row) for row in await self._session.fetch(self._sql["token_list"])]
+
+    async def revoke(self, id: int) -> None:
+        """Let a token open nothing any more."""
+        if await self._session.fetchval(self._sql["token_revoke"], id) is None:
+            raise ConfigError(f"there is no token {id}; `howdah token list` shows them")
+
+
+def _checksum(sort: str, body: str) -> str:
+    return _base62(zlib.crc32(f"{sort}_{body}".encode()), 6)
+
+
+def _base62(number: int, width: int) -> str:
+    digits = []
+    for _ in range(width):
+        number, digit = divmod(number, 62)
+        digits.append(ALPHABET[digit])
+    return "".join(reversed(digits))

@@ -1,0 +1,71 @@
+"""Guard: stands between us and a program, in the program's process group, and ends the group when we are gone.
+
+Run as a script with nothing but the standard library, so that it starts at once. Its arguments: the file descriptor of
+a socket whose other end is ours, the seconds between TERM and KILL, whether the program is given LC_CTYPE, and the
+command. It ends as the program ended.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+
+
+def main() -> None:
+    """Run the command until it ends, or until the socket closes."""
+    lifeline, grace, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[4:]
+    # handlers, not SIG_IGN: an ignored signal would stay ignored in the program
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    os.set_blocking(heard, False)
+    signal.set_wakeup_fd(told)
+    try:
+        program = subprocess.Popen(command, env=_environment())  # noqa: S603 - running it is what we are for
+    except OSError as error:
+        print(f"cannot run {command[0]}: {error.strerror}", file=sys.stderr)
+        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
+    # the program has its own copies; ours would keep the pipes open after it closed them
+    silence = os.open(os.devnull, os.O_RDWR)
+    for each in (0, 1, 2):
+        os.dup2(silence, each)
+    while program.poll() is None:
+        ready, _, _ = select.select([lifeline, heard], [], [], 5.0)
+        if heard in ready:
+            os.read(heard, 4096)
+        if lifeline in ready and not os.read(lifeline, 1):
+            _end(program, grace)
+    _leave(program.returncode)
+
+
+def _environment() -> dict[str, str]:
+    """What we were given; Python adds LC_CTYPE by itself where there is no locale."""
+    return {name: value for name, value in os.environ.items() if name != "LC_CTYPE" or sys.argv[3] == "given"}
+
+
+def _end(program: subprocess.Popen[bytes], grace: float) -> None:
+    os.killpg(0, signal.SIGTERM)
+    until = time.monotonic() + grace
+    while program.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _leave(code: int) -> None:
+    """End as the program did: with its code, or by its signal."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

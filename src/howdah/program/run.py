@@ -1,0 +1,235 @@
+"""Run one program: no shell, output line by line, and its whole process group ended with it."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from howdah.errors import HowdahError
+
+Hear = Callable[[Literal["stdout", "stderr"], str], None]
+GUARD = str(Path(__file__).with_name("guard.py"))
+CHUNK = 64 * 1024
+LONGEST_LINE = 10_000
+AFTER_THE_END = 1.0
+"""Seconds to wait for the last output; what left the process group may keep the pipe open for ever."""
+
+
+class CannotRun(HowdahError):
+    """There is no such program, or no such folder to run it in."""
+
+
+class Ended(msgspec.Struct, kw_only=True):
+    """How a program ended."""
+
+    exit_code: int
+    """Negative: the signal that ended it."""
+    stdout: str
+    """The last of it."""
+    stderr: str
+    seconds: float
+
+    @property
+    def words(self) -> str:
+        """The end in words.
+
+        >>> Ended(exit_code=-9, stdout="", stderr="", seconds=1.0).words
+        'killed by SIGKILL'
+        """
+        if self.exit_code >= 0:
+            return f"exit code {self.exit_code}"
+        try:
+            return f"killed by {signal.Signals(-self.exit_code).name}"
+        except ValueError:
+            return f"killed by signal {-self.exit_code}"
+
+
+async def run(
+    command: Sequence[str],
+    *,
+    folder: str | Path,
+    environment: Mapping[str, str],
+    stdin: bytes | None = None,
+    hear: Hear | None = None,
+    grace: float = 3.0,
+    keep: int = 64 * 1024,
+) -> Ended:
+    """Run a program to its end. Cancelled, it ends the program first: TERM to the group, KILL after the grace.
+
+    ``keep``: so many characters of the end of each stream are in the answer.
+    """
+    started = time.monotonic()
+    program = _find(command, folder, environment.get("PATH", os.defpath))
+    async with _started([program, *command[1:]], folder, environment, stdin is not None, grace) as (process, gone):
+        ears = [_Ear(process.stdout, "stdout", hear, keep), _Ear(process.stderr, "stderr", hear, keep)]
+        reading = [asyncio.create_task(ear.listen()) for ear in ears]
+        feeding = asyncio.create_task(_feed(process, stdin or b""))
+        try:
+            await asyncio.shield(gone)
+        except asyncio.CancelledError:
+            _signal(process, signal.SIGTERM)
+            await _outlive(gone, grace)
+            raise
+        finally:
+            _signal(process, signal.SIGKILL)  # whatever it left running ends with it
+            feeding.cancel()
+            await asyncio.wait(reading, timeout=AFTER_THE_END)
+            for task in reading:
+                task.cancel()
+            await asyncio.gather(*reading, feeding, return_exceptions=True)
+            for ear in ears:
+                ear.finish()
+    assert process.returncode is not None
+    return Ended(
+        exit_code=process.returncode, stdout=ears[0].tail, stderr=ears[1].tail, seconds=time.monotonic() - started
+    )
+
+
+def _find(command: Sequence[str], folder: str | Path, path: str) -> str:
+    """The program, as the shell would find it in this folder."""
+    if not os.path.isdir(folder):
+        raise CannotRun(f"there is no folder {str(folder)!r} to run a program in")
+    name = command[0] if command else ""
+    found = shutil.which(str(Path(folder, name)) if os.sep in name else name, path=path) if name else None
+    if found is None:
+        raise CannotRun(f"there is no program {name!r}; is it installed, and in PATH?")
+    return found
+
+
+@asynccontextmanager
+async def _started(
+    command: Sequence[str], folder: str | Path, environment: Mapping[str, str], fed: bool, grace: float
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.Task[bytes]]]:
+    """The program behind its guard, in a session of its own, and a task that ends when the guard does.
+
+    Each side sees the socket between them close when the other is gone. ``process.wait()`` would not do: it may wait
+    for the pipes too, and a child of the program can hold them open.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-I",
+                "-S",
+                GUARD,
+                str(theirs.fileno()),
+                str(grace),
+                "given" if "LC_CTYPE" in environment else "-",
+                *command,
+                cwd=folder,
+                env=dict(environment),
+                stdin=asyncio.subprocess.PIPE if fed else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=(theirs.fileno(),),
+            )
+        except BaseException:
+            ours.close()
+            raise
+    reader, writer = await asyncio.open_connection(sock=ours)
+    gone = asyncio.create_task(reader.read())
+    try:
+        yield process, gone
+    finally:
+        _signal(process, signal.SIGKILL)
+        await _reaped(process)
+        gone.cancel()
+        writer.close()
+        process._transport.close()  # type: ignore[attr-defined]  # what left the group may hold the pipes
+
+
+def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+    """To everything in the group; the number of an ended leader is not given away while its group has members."""
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+async def _outlive(gone: asyncio.Task[bytes], grace: float) -> None:
+    """Wait for the end, at most the grace, however often we are cancelled meanwhile."""
+    until = time.monotonic() + grace
+    while not gone.done() and (left := until - time.monotonic()) > 0:
+        try:
+            await asyncio.wait([gone], timeout=left)
+        except asyncio.CancelledError:
+            pass
+
+
+async def _reaped(process: asyncio.subprocess.Process) -> None:
+    """Killed, it ends at once; it only has to be noticed."""
+    while process.returncode is None:  # not wait(), which may wait for the pipes too
+        try:
+            await asyncio.sleep(0.002)
+        except asyncio.CancelledError:
+            pass
+
+
+async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
+    if process.stdin is None:
+        return
+    try:
+        process.stdin.write(data)
+        await process.stdin.drain()
+        process.stdin.close()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # it does not want to read all of it
+
+
+class _Ear:
+    """Reads one stream: passes its lines on, and keeps the last of them."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader | None,
+        stream: Literal["stdout", "stderr"],
+        hear: Hear | None,
+        keep: int,
+    ) -> None:
+        self._reader = reader
+        self._stream = stream
+        self._hear = hear
+        self._keep = keep
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._line = ""
+        self.tail = ""
+
+    async def listen(self) -> None:
+        assert self._reader is not None
+        while data := await self._reader.read(CHUNK):
+            self._take(self._decoder.decode(data))
+
+    def finish(self) -> None:
+        """There is no more: what is left is a line too."""
+        self._take(self._decoder.decode(b"", final=True))
+        if self._line:
+            self._say(self._line)
+            self._line = ""
+
+    def _take(self, text: str) -> None:
+        self.tail = (self.tail + text)[-self._keep :]
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._say(line)
+        while len(self._line) > LONGEST_LINE:
+            self._say(self._line[:LONGEST_LINE])
+            self._line = self._line[LONGEST_LINE:]
+
+    def _say(self, line: str) -> None:
+        if self._hear:
+            for start in range(0, max(1, len(line)), LONGEST_LINE):
+                self._hear(self._stream, line[start : start + LONGEST_LINE].rstrip("\r"))

@@ -1,0 +1,153 @@
+"""docs/reference/protocol.md: its exchanges happen as printed, and it leaves nothing out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2 as httpx
+import msgspec
+import pytest
+import uvicorn
+
+from howdah import Howdah
+from howdah.codes import CODES
+from howdah.fleet import messages as m
+from howdah.fleet.openapi import ALWAYS, SOMETIMES
+from howdah.fleet.options import ServeOptions
+from howdah.fleet.routes import ROUTES
+from howdah.fleet.server import Server
+from howdah.fleet.tokens import Tokens
+from howdah.pg.database import Session
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "protocol.md").read_text(encoding="utf-8")
+EXCHANGE = re.compile(
+    r"```http\n(?P<method>\w+) (?P<path>\S+)\nAuthorization: Bearer (?P<token>\S+)\n"
+    r"(?:\n(?P<body>\{.*\})\n)?\n(?P<status>\d{3})\n(?P<answer>\{.*\}\n)?```"
+)
+
+
+class Exchange(NamedTuple):
+    method: str
+    path: str
+    token: str
+    body: str | None
+    status: str
+    answer: str | None
+
+
+EXCHANGES = [Exchange(*match.groups()) for match in EXCHANGE.finditer(PAGE)]
+
+
+def test_every_exchange_was_understood() -> None:
+    assert len(EXCHANGES) == PAGE.count("```http") > 10
+
+
+@pytest.mark.anyio
+async def test_the_exchanges_happen_as_printed(app: Howdah) -> None:
+    session = Session(app.database, "token")
+    api, _ = await Tokens(app.database, session).create("all", ["work", "enqueue"])
+    await session.close()
+    secrets = {"hwd_api_…": api}
+    async with Server(app, ServeOptions()).open() as asgi:
+        server = uvicorn.Server(uvicorn.Config(asgi, port=0, log_config=None, lifespan="off"))
+        task = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        try:
+            port = server.servers[0].sockets[0].getsockname()[1]
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as web:
+                for each in EXCHANGES:
+                    heard = await web.request(
+                        each.method,
+                        each.path,
+                        content=each.body,
+                        headers={"Authorization": f"Bearer {secrets[each.token]}"},
+                    )
+                    assert str(heard.status_code) == each.status, (each, heard.text)
+                    if each.answer is None:
+                        assert heard.content == b"", each
+                        continue
+                    said = heard.json()
+                    assert fits(json.loads(each.answer), said), f"{each.method} {each.path} was answered {heard.text}"
+                    if "credential" in said:
+                        secrets["hwd_node_…"] = said["credential"]
+        finally:
+            server.should_exit = True
+            await task
+
+
+def fits(printed: Any, said: Any) -> bool:
+    """Whether an answer is what is printed, up to an ``…``; how long a job waited differs."""
+    if isinstance(printed, dict):
+        return (
+            isinstance(said, dict)
+            and printed.keys() == said.keys()
+            and all(fits(printed[key], said[key]) for key in printed)
+        )
+    if isinstance(printed, list):
+        return isinstance(said, list) and len(printed) == len(said) and all(map(fits, printed, said))
+    if isinstance(printed, str) and printed.endswith("…"):
+        return isinstance(said, str) and said.startswith(printed[:-1])
+    return bool(printed == said) or (printed == 0.01 and isinstance(said, float) and 0 <= said < 60)
+
+
+def test_what_does_not_fit_is_noticed() -> None:
+    assert fits({"a": [1, "x…"], "w": 0.01}, {"a": [1, "xyz"], "w": 0.3})
+    for said in ({"a": [1, "xyz"]}, {"a": [2, "xyz"], "w": 1}, {"a": [1, "yz"], "w": 1}, {"a": [1], "w": 1}, {}):
+        assert not fits({"a": [1, "x…"], "w": 0.01}, said)
+
+
+def test_every_request_is_there() -> None:
+    shown = re.sub(r"/(\d+)", "/{id}", PAGE)
+    missing = []
+    for route in ROUTES:
+        path = re.sub(r"\{job\}", "{id}", route.path)
+        if not re.search(rf"{route.method} {re.escape(path)}(?![\w/])", re.sub(r"\{job\}", "{id}", shown)):
+            missing.append(f"{route.method} {route.path}")
+
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        *(m.Register, m.Registered, m.Heartbeat, m.Held, m.Beaten, m.Fate, m.Claim, m.Claimed, m.Complete, m.Fail),
+        *(m.Ended, m.LogLines, m.RunNote, m.Ack, m.Report, m.Acked, m.Settled, m.Release, m.Released, m.Enqueue),
+        m.Problem,
+    ],
+    ids=lambda message: message.__name__,
+)
+def test_every_field_is_explained(message: type[msgspec.Struct]) -> None:
+    assert [name for name in message.__struct_fields__ if not re.search(rf'`{name}`|"{name}"', PAGE)] == []
+
+
+def test_every_status_and_code_is_there() -> None:
+    statuses = [str(status) for status in (*ALWAYS, *SOMETIMES)]
+    assert [status for status in statuses if not re.search(rf"^\| {status}\b", PAGE, re.MULTILINE)] == []
+    sources = Path(m.__file__).parent.glob("*.py")
+    raised = {code for file in sources for code in re.findall(r'Refused\(\s*\d+,\s*"([A-Z_]+)"', file.read_text())}
+    assert len(raised) > 5
+    assert [code for code in {*raised, *CODES} if f"`{code}`" not in PAGE] == []
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    def limit(message: type[msgspec.Struct], name: str) -> int:
+        schema = msgspec.json.schema(message)["$defs"][message.__name__]["properties"][name]
+        found = next(
+            each for each in (schema, *schema.get("anyOf", ())) if each.keys() & {"maxItems", "maxLength", "maximum"}
+        )
+        return int(found.get("maxItems") or found.get("maxLength") or found.get("maximum"))
+
+    rows = dict(re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", PAGE[PAGE.index("## Limits") :], re.MULTILINE))
+    assert ServeOptions().largest_body == int(rows["a request"].removesuffix(" MiB")) * 2**20
+    assert f"{limit(m.Register, 'kinds')} each" == rows["kinds, queues of a worker"]
+    assert str(limit(m.Claim, "max")) == rows["jobs of one claim"]
+    assert str(limit(m.Ack, "acks")) == str(limit(m.Ack, "finished")) == rows["reports of one `/ack`, and `finished`"]
+    assert rows["lines of one request"] == f"{limit(m.LogLines, 'lines')}, of 10,000 characters"
+    assert f"{limit(m.Fail, 'message'):,} and {limit(m.Fail, 'traceback'):,}" in rows["`message`, `traceback`"]
+    assert f"up to {limit(m.Claim, 'wait')}. " in PAGE
+    assert f"more than {ServeOptions().rate:g} requests a second" in PAGE

@@ -1,0 +1,63 @@
+"""The commands of the page on fleets, typed in their order."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from docs.test_pages import ROOT, Terminal, blocks, commands, environment, folder, unfold
+from howdah.pg.database import Database
+
+__all__ = ["environment", "folder"]
+
+PAGE = ROOT / "docs" / "howto" / "fleet.md"
+
+
+class Screens(Terminal):
+    """Servers and workers are left running, each on a screen of its own."""
+
+    def type(self, command: str) -> str:
+        """Run one line; returns what it wrote, of what goes on running the first lines."""
+        if not re.match(r"howdah (serve|worker) ", command):
+            return super().type(command)
+        output = self._folder / f"output {len(self._running)}"
+        script = "\n".join([*self._exports, f"exec {command}"])
+        with output.open("w") as file:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", script], cwd=self._folder, env=self._environment, stdout=file, stderr=file, text=True
+            )
+        self._running.append(process)
+        until = time.monotonic() + 40
+        while not re.search("listens on|works for", output.read_text()):
+            assert process.poll() is None, output.read_text()
+            assert time.monotonic() < until, output.read_text()
+            time.sleep(0.1)
+        return output.read_text()
+
+
+def test_the_commands_work_as_printed(database: Database, folder: Path, environment: dict[str, str]) -> None:
+    unfold(PAGE, folder)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    typed = []
+    with Screens(folder, {**environment, "HOWDAH_SERVE_PORT": port}, database.dsn) as screens:
+        for language, text in blocks(PAGE):
+            if language == "console":
+                for command, shown in commands(text.replace("8080", port)):
+                    said = screens.type(command)
+                    typed.append(command)
+                    for line in shown:
+                        assert all(part.strip() in said for part in re.split("…", without_name(line))), said
+        [state] = screens.type('howdah jobs --json | grep -o \'"state": "[a-z]*"\'').split("\n")[:1]
+        assert state == '"state": "done"'
+    assert [command.split()[1] for command in typed if command.startswith("howdah")] == [
+        "migrate", "token", "serve", "worker", "enqueue", "nodes",
+    ]  # fmt: skip
+
+
+def without_name(line: str) -> str:
+    """A line without what is another one on every machine."""
+    return re.sub(r"\(gpu-1:\d+\)", "…", line)
