@@ -95,6 +95,7 @@ class Howdah:
         max_attempts: int = 5,
         timeout: float | None = None,
         requires: Sequence[str] = (),
+        cost: int = 1,
         retry: Retries | None = None,
     ) -> Callable[[Callable[Concatenate[Transaction, P], Awaitable[R]]], Task[P, Awaitable[R]]]: ...
 
@@ -108,6 +109,7 @@ class Howdah:
         max_attempts: int = 5,
         timeout: float | None = None,
         requires: Sequence[str] = (),
+        cost: int = 1,
         retry: Retries | None = None,
         executor: Executor | None = None,
         transactional: Literal[False] = False,
@@ -131,10 +133,11 @@ class Howdah:
         retry: Retries | None = None,
         executor: Executor | None = None,
         transactional: bool = False,
+        cost: int = 1,
         **settings: Any,
     ) -> Task[..., Any]:
         kind = name or function.__name__
-        handler = Handler(kind, function, executor=executor, transactional=transactional, retries=retry)
+        handler = Handler(kind, function, executor=executor, transactional=transactional, retries=retry, cost=cost)
         if kind in self.tasks or kind in self._own:
             raise ConfigError(f"two tasks are named {kind!r}; give one of them name=…")
         task: Task[..., Any] = Task(self, handler, Settings(**settings), largest=self._largest)

@@ -30,8 +30,12 @@ class Handler:
         executor: Executor | None = None,
         transactional: bool = False,
         retries: Retries | None = None,
+        cost: int = 1,
     ) -> None:
         check_name("kind", kind)
+        if not isinstance(cost, int) or isinstance(cost, bool) or cost < 1:
+            raise ConfigError(f"the cost of task {kind!r} is a number of slots from 1 on, got {cost!r}")
+        self.cost = cost
         self.kind = kind
         self.function = function
         is_async = inspect.iscoroutinefunction(function)

@@ -16,7 +16,7 @@ import pytest
 
 from howdah.pg.database import Database
 from kit.command import Command, Jobs, eventually
-from kit.control import QUICK, Control, ask, make_token
+from kit.control import QUICK, Control, ask, free_port, make_token
 from table.ground import ddl
 
 HEAD = "POST /jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Length: 14\r\n\r\n"
@@ -27,12 +27,6 @@ def jobs(direct: Database) -> Iterator[Jobs]:
     jobs = Jobs(direct.dsn)
     yield jobs
     jobs.close()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def register(url: str, token: str, **more: object) -> tuple[int, str]:

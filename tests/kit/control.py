@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Database, Session
@@ -71,3 +76,60 @@ def workers(url: str, token: str, *states: str) -> list[Any]:
 
     eventually(there, 20, lambda: str(found))
     return found
+
+
+class Site:
+    """A control plane, a token for it, and workers."""
+
+    def __init__(self, database: Database, direct: Database, stack: ExitStack, notes: Path) -> None:
+        self._database = database
+        self._stack = stack
+        self.notes = notes
+        self.token = make_token(database, "work", "read", "admin")
+        self.conn = stack.enter_context(psycopg.connect(direct.dsn, autocommit=True))
+        self.control = self.serve()
+        self.url = self.control.url
+
+    def serve(self, *words: str, port: int = 0) -> Control:
+        return self._stack.enter_context(Control(*QUICK, *words, port=port, dsn=self._database.dsn))
+
+    def worker(self, *words: str, server: str | None = None, **environment: str) -> Command:
+        """One that knows no database at all."""
+        given = {"HOWDAH_TOKEN": self.token, "ERRANDS": str(self.notes), **environment}
+        command = ("worker", "-a", "kit.errands:app", "--server", server or self.url, *words)
+        return self._stack.enter_context(Command(*command, **given))
+
+    def enqueue(self, kind: str, **args: Any) -> int:
+        made = self.conn.execute("select id from howdah.enqueue(%s, %s::json)", (kind, json.dumps(args)))
+        return int(made.fetchone()[0])  # type: ignore[index]
+
+    def job(self, id: int, columns: str = "state, attempt") -> Any:
+        found = self.conn.execute(f"select {columns} from howdah.jobs where id = %s", (id,)).fetchone()  # type: ignore[arg-type]
+        return found if found is None or len(found) > 1 else found[0]
+
+    def becomes(self, id: int, state: str, seconds: float = 20.0) -> None:
+        eventually(lambda: self.job(id)[0] == state, seconds, lambda: str(self.job(id)))
+
+    def begins(self, id: int) -> None:
+        """Wait until its handler runs; that it is claimed is not enough."""
+        eventually(lambda: f"begin {id}" in self.said, 20)
+
+    @property
+    def said(self) -> list[str]:
+        """What handlers noted."""
+        return self.notes.read_text().splitlines() if self.notes.exists() else []
+
+
+def look(url: str, path: str) -> str | None:
+    """What a page says; ``None``: nobody answers."""
+    try:
+        return str(ask(url, path)[1])
+    except OSError:
+        return None
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

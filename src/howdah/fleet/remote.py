@@ -188,8 +188,11 @@ class RemoteConductor:
             log.warning("could not register again (%s); the next heartbeat tries", error)
 
     def _lose_expired(self) -> None:
-        for worker in self.workers.values():
+        for name, worker in self.workers.items():
+            before = worker.tokens()
             worker.lose_expired()
+            # the next heartbeat that gets through must not renew what nobody works on any more
+            self._stores[name].give_up(set(before).difference(worker.tokens()))
 
     def _lose_all(self, reason: str) -> None:
         for name, worker in self.workers.items():

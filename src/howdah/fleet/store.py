@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -34,6 +34,8 @@ DOUBT = 60.0
 """Seconds after an unanswered claim in which it may still turn out to have been heard."""
 POLL = 5.0
 """Seconds until the next look when the control plane lets nobody wait."""
+SOON = 0.5
+"""Seconds until the next look when it did so until now: it may have had a reason."""
 UNWANTED = 1.0
 """Seconds after which what came and was not asked for goes back; the slots it was for are taken."""
 UNFIT = (400, 413)
@@ -61,6 +63,8 @@ class RemoteStore:
         self._found: list[Job] = []
         self._nothing = False
         """The control plane has just said so."""
+        self._let_go = 0
+        """So many times in a row we were not kept waiting."""
         self._wanted = 1
         self._room: Mapping[str, int] = {}
         self._rung = asyncio.Event()
@@ -119,9 +123,12 @@ class RemoteStore:
             if self._wait:
                 await self._wait_there()
             waited = time.monotonic() - began
-            if not self._found and not (self._wait and waited >= 0.9 * min(self._wait, self._poll)):
-                # nobody let us wait: look now and then, not all workers at once
-                await wait(self._rung, random.uniform(0.5, 1.0) * self._poll - waited)  # noqa: S311
+            if self._found or (self._wait and waited >= 0.75 * min(self._wait, self._poll)):
+                self._let_go = 0
+            else:  # nobody let us wait: look now and then, not all workers at once
+                self._let_go += 1
+                pause = self._poll if self._let_go > 1 or not self._wait else min(self._poll, SOON)
+                await wait(self._rung, random.uniform(0.5, 1.0) * pause)  # noqa: S311
                 self._nothing = False
         self._rung.clear()
 
@@ -159,6 +166,11 @@ class RemoteStore:
                 ids.discard(id)
                 if not ids:
                     del self._held[token]
+
+    def give_up(self, tokens: Iterable[int]) -> None:
+        """These leases are no longer ours."""
+        for token in tokens:
+            self._held.pop(token, None)
 
     def forget_all(self) -> None:
         """Nothing is ours any more."""

@@ -31,6 +31,11 @@ class Inbox:
             self._held.update(job.queue for job in jobs)
         self._jobs.extend((job, now) for job in jobs)
 
+    @property
+    def first(self) -> Job:
+        """The next job to start."""
+        return self._jobs[0][0]
+
     def take(self) -> Job:
         """The next job to start; it stays counted against its queue until :meth:`over`."""
         return self._jobs.popleft()[0]

@@ -15,3 +15,7 @@ class Slots:
     @property
     def free(self) -> int:
         return self.total - self.taken
+
+    def cost(self, slots: int) -> int:
+        """What a job takes that wants so many: never more than there are, so that it can run at all."""
+        return min(slots, self.total)

@@ -48,6 +48,7 @@ class Worker:
         self._quiet = quiet or Quiet(1)
         self._store = store
         self._handlers = handlers
+        self._costly = any(handler.cost > 1 for handler in handlers.values())
         self._options = options
         self._means = Means(options.slots)
         self._pace = Pace()
@@ -215,16 +216,19 @@ class Worker:
             return
         self._filling = True
         try:
-            while self._inbox and self._slots.free > 0:
+            while self._inbox and self._slots.free > 0 and self._fits(self._inbox.first):
                 self._start(self._inbox.take())
         finally:
             self._filling = False
+
+    def _fits(self, job: Job) -> bool:
+        return not self._costly or self._slots.free >= self._slots.cost(self._handlers[job.kind].cost)
 
     def _start(self, job: Job) -> None:
         attempt = Attempt(job, self._handlers[job.kind], perf_counter_ns())
         key = (job.token, job.id)
         self._running[key] = attempt
-        self._slots.taken += 1
+        self._slots.taken += self._slots.cost(attempt.handler.cost)
         task = start(self._execute(attempt, key), self._loop)
         if key in self._running:
             attempt.task = task
@@ -236,7 +240,7 @@ class Worker:
         if attempt.timer:
             attempt.timer.cancel()
         del self._running[key]
-        self._slots.taken -= 1
+        self._slots.taken -= self._slots.cost(attempt.handler.cost)
         self._quiet.busy()
         self._report(attempt, ack)
         waiting = len(self._inbox)

@@ -1,0 +1,270 @@
+"""What a worker without a database is asked, how it ends, and how it behaves towards its control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fleet.conftest import Plane, serving
+from howdah import ConfigError, Howdah, WorkerOptions
+from howdah.fleet import messages as m
+from howdah.fleet.client import Client
+from howdah.fleet.ease import SHORTEST, Ease
+from howdah.fleet.remote import RemoteConductor
+from howdah.fleet.store import RemoteStore
+from kit import errands
+from kit.node import ended, eventually, quick, state
+from kit.remote import JOB, registered, remote, runs
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def served(app: Howdah) -> AsyncIterator[Plane]:
+    """A control plane that knows no task at all."""
+    async with serving(app) as plane:
+        yield plane
+
+
+async def test_a_running_job_is_cancelled_by_the_next_heartbeat(served: Plane, conn: Any) -> None:
+    id = await served.enqueue("nap", {"seconds": 60})
+
+    async with remote(served) as conductor:
+        await runs(conductor)
+        assert (await served.ask("POST", f"/jobs/{id}/cancel")).body["said"] == "asked"
+        row = await ended(conn, id)
+        assert (row["state"], row["error"]) == ("cancelled", "Cancelled: cancelled while running")
+
+
+async def test_a_worker_that_is_asked_to_drain_takes_no_more_and_ends(app: Howdah, conn: Any) -> None:
+    async with serving(app, heartbeat=30.0, offline_after=90.0) as plane:
+        conductor = RemoteConductor(errands.app, quick(), lambda: Client(plane.url, plane.tokens["work"]))
+        running = asyncio.create_task(conductor.run())
+        id = await plane.enqueue("nap", {"seconds": 1.5})
+        await runs(conductor)
+        await asyncio.sleep(0.3)  # it waits for more by now
+        assert (await plane.ask("POST", f"/workers/{conductor.node}/drain")).body["status"] == "draining"
+        later = await plane.enqueue("traced")
+        # the next heartbeat is half a minute away
+        await asyncio.wait_for(running, 10)
+
+        assert await state(conn, id) == "done"
+        assert await state(conn, later) == "queued"
+        assert await plane.status(conductor.node) == "offline"
+
+
+async def test_a_worker_nobody_knows_any_more_registers_again(served: Plane, conn: Any) -> None:
+    lost = await served.enqueue("nap", {"seconds": 60})
+
+    async with remote(served, grace=0.0) as conductor:
+        await runs(conductor)
+        first = conductor.node
+        assert (await served.ask("DELETE", f"/workers/{first}")).status == 204
+
+        async def again() -> bool:
+            return conductor.node != first and len(conductor.running) == 1
+
+        await eventually(again)
+        other = await served.enqueue("traced")
+        row = await ended(conn, other)
+        assert row["node"] == conductor.node
+        assert await state(conn, lost) == "running"
+        assert (await conn.fetchrow(JOB, lost))["node"] == conductor.node
+
+
+async def test_nothing_is_left_behind_at_the_end(served: Plane, conn: Any) -> None:
+    before = asyncio.all_tasks()
+    async with remote(served) as conductor:
+        node = await registered(conductor)
+        await ended(conn, await served.enqueue("traced"))
+        beater = conductor._beater
+    assert beater is not None
+
+    async def gone() -> bool:
+        tasks = {task for task in asyncio.all_tasks() - before if (task.get_name() or "").startswith("howdah ")}
+        return not {task for task in tasks if task.get_name() != "howdah line"}
+
+    await eventually(gone)
+    assert "howdah-heart" not in [thread.name for thread in threading.enumerate()]
+    assert beater._http.is_closed
+    assert conductor.client._http.is_closed
+    assert await served.status(node) == "offline"
+
+
+async def test_what_was_claimed_and_never_heard_of_goes_back_at_the_goodbye(served: Plane, conn: Any) -> None:
+    id = await served.enqueue("traced")
+    worker = await served.worker(kinds=["traced"])
+    assert await worker.claim(), "its answer is lost, say"
+
+    assert (await worker.leave()).status == 204
+    row = await conn.fetchrow(JOB, id)
+    assert (row["state"], row["attempt"], row["resets"]) == ("queued", 0, 0)
+
+
+class Member:
+    """A worker that registered, and nothing more."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def join_again(self, stale: int) -> None: ...
+
+    def asked_to_drain(self) -> None: ...
+
+
+async def test_what_came_while_waiting_and_nobody_took_goes_back(served: Plane, conn: Any) -> None:
+    client = Client(served.url, served.tokens["work"])
+    await client.register(m.Register(hostname="n", kinds=["traced"]))
+    store = RemoteStore(Member(client))
+    id = await served.enqueue("traced")
+    await store.rest()
+    assert await state(conn, id) == "running"
+
+    async def back() -> bool:
+        return await state(conn, id) == "queued"
+
+    await eventually(back)
+    assert (await conn.fetchrow(JOB, id))["attempt"] == 0
+    assert store.held() == []
+
+    again = await served.enqueue("traced")
+    await store.rest()
+    await store.close()
+    assert await state(conn, again) == await state(conn, id) == "queued"
+    await client.close()
+
+
+async def test_a_control_plane_that_lets_nobody_wait_is_not_pestered() -> None:
+    asked: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n") if not reader.at_eof() else b"":
+            words = head.decode().lower()
+            length = int(words.partition("content-length: ")[2].partition("\r\n")[0] or 0)
+            await reader.readexactly(length)
+            path = words.split()[1]
+            asked.append(path)
+            if path.endswith("register"):
+                body = b'{"id": 1, "credential": "c", "heartbeat": 30, "lease": 90}'
+                writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            else:
+                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    async def quietly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await answer(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async with await asyncio.start_server(quietly, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        conductor = RemoteConductor(
+            errands.app, WorkerOptions(poll=1.0), lambda: Client(f"http://127.0.0.1:{port}", None)
+        )
+        running = asyncio.create_task(conductor.run())
+        await asyncio.sleep(3.0)
+        conductor.stop()
+        await asyncio.wait_for(running, 10)
+
+    claims = len([path for path in asked if path.endswith("/claim")])
+    assert 3 <= claims <= 14, asked
+    assert asked[-1] == "/workers/1"
+
+
+async def test_it_asks_for_leave_to_wait_and_no_more_often(served: Plane, conn: Any) -> None:
+    asked: list[str] = []
+
+    class Noted(Client):
+        async def tell(self, verb: str, *args: Any, **more: Any) -> Any:
+            asked.append(verb)
+            return await super().tell(verb, *args, **more)
+
+    conductor = RemoteConductor(errands.app, quick(), lambda: Noted(served.url, served.tokens["work"]))
+    running = asyncio.create_task(conductor.run())
+    await registered(conductor)
+    await asyncio.sleep(2.0)
+    conductor.stop()
+    await asyncio.wait_for(running, 30)
+
+    assert asked.count("claim") == 2, "one look, and one that waits"
+    assert asked.count("heartbeat") > 2
+
+
+async def test_turns_do_not_come_too_fast_and_a_single_one_never_waits() -> None:
+    ease, loop = Ease(), asyncio.get_running_loop()
+    began = loop.time()
+    assert await ease.turn()
+    assert loop.time() - began < SHORTEST / 2
+
+    for _ in range(10):
+        assert await ease.turn()
+    assert loop.time() - began >= 10 * SHORTEST * 0.9
+    never_mind = asyncio.Event()
+    never_mind.set()
+    assert not await ease.turn(never_mind), "there is no need any more"
+    await asyncio.sleep(2 * SHORTEST)
+    assert await ease.turn(never_mind), "there was nothing to wait for"
+
+
+async def test_requests_stay_within_what_a_worker_is_allowed(
+    app: Howdah, conn: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Howdah()
+
+    @worker.task
+    async def short() -> None: ...
+
+    @app.task(name="short")
+    async def same() -> None: ...
+
+    await app.enqueue_many(same.job() for _ in range(5000))
+    async with serving(app, rate=100) as plane, remote(plane, worker, slots=50):
+
+        async def all_done() -> bool:
+            return await conn.fetchval("select count(*) from howdah.done") == 5000
+
+        await eventually(all_done, 60)
+    assert "TOO_MANY_REQUESTS" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "said"),
+    [
+        ("{url}", "hwd_api_wrong", "UNAUTHORIZED"),
+        ("{url}/elsewhere", "{token}", "NOT_FOUND"),
+        ("{url}", "{read}", "FORBIDDEN"),
+    ],
+)
+async def test_a_worker_that_is_refused_says_so_and_ends(served: Plane, url: str, token: str, said: str) -> None:
+    known = {"url": served.url, "token": served.tokens["work"], "read": served.tokens["read"]}
+    conductor = RemoteConductor(
+        errands.app, WorkerOptions(), lambda: Client(url.format(**known), token.format(**known))
+    )
+    with pytest.raises(ConfigError, match=said):
+        await conductor.run()
+    assert conductor.client._http.is_closed
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://here", "localhost:8080", "http://", "http://me:secret@here", "http://h?x=1", "http://h:x"]
+)
+def test_a_url_that_cannot_be_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ConfigError, match="the server is a URL such as") as raised:
+        Client(url, None)
+    assert "secret" not in str(raised.value)
+
+
+async def test_no_secret_is_logged_at_any_level(served: Plane, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with remote(served) as conductor:
+        await registered(conductor)
+    assert conductor._joined is not None
+    assert conductor._joined.credential not in caplog.text
+    assert served.tokens["work"] not in caplog.text
