@@ -21,6 +21,8 @@ class Handler:
     """One kind of job and the function that executes it."""
 
     has_after = False
+    cost = 1
+    """Slots an attempt takes."""
 
     def __init__(
         self,

@@ -191,7 +191,7 @@ async def test_our_own_driver_is_awaited(app: Howdah, conn: Any, look: Any) -> N
         (engine_for(""), "sqlalchemy.engine.base.Engine"),
         (psycopg.sql.SQL("select 1"), "psycopg.sql.SQL"),
     ],
-    ids=str,
+    ids=["object", "text", "sqlite", "engine", "statement"],
 )
 def test_what_is_no_connection_is_named(wrong: Any, name: str, app: Howdah) -> None:
     with pytest.raises(ConfigError, match=rf"^cannot append through a {name}; give an asyncpg, psycopg,"):

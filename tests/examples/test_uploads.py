@@ -97,6 +97,7 @@ async def test_a_later_upload_replaces_the_symbols_of_its_repository_only(exampl
         (gzip.compress(b"x" * 1000)[:-9], "Poison: 2.jsonl.gz cannot be unpacked"),
         ([*SYMBOLS, ["shop/cart.py", "nine", "function", "x"]], "Poison: line 3 is no symbol: Expected `int`"),
     ],
+    ids=["no gzip", "cut short", "no symbol"],
 )
 async def test_a_broken_upload_is_poison_and_leaves_the_symbols_alone(example, upload, conn, content, message):
     await upload()

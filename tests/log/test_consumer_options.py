@@ -178,7 +178,7 @@ class PlainHandle:
         ("handler", "without a method `handle`"),
         (None, "without a method `handle`"),
     ],
-    ids=repr,
+    ids=lambda value: repr(value).partition(" at 0x")[0],
 )
 def test_a_handler_that_cannot_be_is_refused(app, target, words):
     with pytest.raises(ConfigError, match=words):

@@ -47,7 +47,7 @@ class ServeOptions:
     """Open at once; more are refused with 503."""
 
     pool: int = 4
-    """Connections to PostgreSQL for looking and enqueueing, besides the four that claims, reports and wake-ups take."""
+    """Connections to PostgreSQL for what jobs say and for tables, besides up to 15 for claims, reports and upkeep."""
 
     def __post_init__(self) -> None:
         for name in ("heartbeat", "offline_after", "poll", "largest_body", "rate", "connections", "pool"):

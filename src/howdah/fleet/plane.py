@@ -113,8 +113,7 @@ class Plane:
             jobs = await self._table(node, body.store).claim(most, body.wait)
         if not jobs:
             return None
-        # meanwhile it may have been asked to drain; or it is frozen, and nobody will read the answer
-        if body.wait and await self._session.fetchval(self._sql["absent"], node.id, self._options.offline_after):
+        if body.wait and (await self._door.node(node.id)).leaving:  # somebody asked it to drain meanwhile
             held = [m.Held(id=job.id, token=job.token) for job in jobs]
             await self.release(node, m.Release(held=held, store=body.store))
             return None

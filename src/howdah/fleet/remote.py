@@ -204,15 +204,12 @@ class RemoteConductor:
     async def _work(self, began: float) -> None:
         assert self._joined is not None
         options = replace(self._options, lease=self._joined.lease, heartbeat=self._joined.heartbeat)
-        heartbeat = self._open(options)
-        self.heart = Heart(
-            None, self.node, heartbeat=heartbeat, beats=[self._beat], fail=self._lose_expired, close=self._close_beater
-        )
-        self.heart.start()
-        log.info("node %d (%s) works for %s: %d slots", self.node, node_name(), self.client.server, options.slots)
-        telemetry.emit("node.start", node=self.node, name=node_name(), queues=options.queues, slots=options.slots)
-        tasks = [asyncio.create_task(worker.run(), name=f"howdah {name}") for name, worker in self.workers.items()]
+        tasks: list[asyncio.Task[None]] = []
         try:
+            self._start_heart(self._open(options))
+            log.info("node %d (%s) works for %s: %d slots", self.node, node_name(), self.client.server, options.slots)
+            telemetry.emit("node.start", node=self.node, name=node_name(), queues=options.queues, slots=options.slots)
+            tasks += [asyncio.create_task(each.run(), name=f"howdah {name}") for name, each in self.workers.items()]
             await asyncio.gather(*tasks)
         except BaseException:
             self.stop(now=True)
@@ -225,16 +222,23 @@ class RemoteConductor:
             log.info("node %d stops after %.1f s", self.node, time.monotonic() - began)
             telemetry.emit("node.stop", node=self.node, seconds=time.monotonic() - began)
 
+    def _start_heart(self, heartbeat: float) -> None:
+        self.heart = Heart(
+            None, self.node, heartbeat=heartbeat, beats=[self._beat], fail=self._lose_expired, close=self._close_beater
+        )
+        self.heart.start()
+
     def _open(self, options: WorkerOptions) -> float:
         """Make the stores and their workers; returns how often to beat so that none of them loses its work."""
         shared, heartbeat = Slots(options.slots), options.heartbeat
-        patience = WAIT if options.notify else 0.0
+        # a claim of a frozen process must be over before its leases are: nobody would read the answer
+        patience = min(WAIT, options.lease / 2) if options.notify else 0.0
         if self._able.jobs:
             self._add(m.JOBS, RemoteStore(self, wait=patience, poll=options.poll), self._able.jobs, options, shared)
         for name, table in self._able.tables.items():
             own = table.options.worker(options)
             heartbeat = min(heartbeat, own.heartbeat)
-            store = RemoteTable(self, table.options, table.handler, wait=patience)
+            store = RemoteTable(self, table.options, table.handler, wait=min(patience, own.lease / 2))
             slots = shared if table.options.slots is None else Slots(own.slots)
             self._add(name, store, {name: table.handler}, own, slots)
             store.spent = self.workers[name].stop

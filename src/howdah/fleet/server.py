@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
@@ -87,7 +86,7 @@ class Server:
             asyncio.create_task(jobs.listen(self._over), name="howdah listen"),
             asyncio.create_task(depth.run(self._over), name="howdah depth"),
             asyncio.create_task(upkeep.run(self._over), name="howdah upkeep"),
-            self._every(min(SILENCE_EVERY, options.offline_after / 4), partial(self._silence, jobs), "silent workers"),
+            self._every(min(SILENCE_EVERY, options.offline_after / 4), self._silence, "silent workers"),
             self._every(RESET_EVERY, jobs.reset, "reset of jobs"),
             self._every(LOOK_FOR_HOLDS, jobs.look, "holds"),
             self._every(FORGET_EVERY, jobs.belief.forget, "old reports"),
@@ -147,12 +146,10 @@ class Server:
         loop = every(seconds, tick, name=name, stop=self._over)  # type: ignore[arg-type]
         return asyncio.create_task(loop, name=f"howdah {name}")
 
-    async def _silence(self, jobs: JobDesk) -> None:
+    async def _silence(self) -> None:
         """Workers that have said nothing for too long are offline, and what they held is free."""
         rows = await self._session.fetch(self._sql["silence"], self._options.offline_after)
         if rows:
-            for row in rows:
-                jobs.turn_away(row["id"])  # it may be frozen while it waits for some
             telemetry.emit("fleet.offline", nodes=[row["id"] for row in rows])
             log.warning("%d workers went silent: %s", len(rows), [row["id"] for row in rows])
 
