@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from howdah.pg import migrate
+
 HOSTILE = 'we"ird; drop--'
 
 
@@ -114,7 +116,7 @@ def test_an_app_without_a_database_uses_the_settings(howdah, nowhere, database):
     (nowhere / "shop_bare.py").write_text("from howdah import Howdah\napp = Howdah(schema='other')\n")
     (nowhere / "howdah.toml").write_text(f"dsn = '{database.dsn}'\napp = 'shop_bare'\n")
 
-    assert howdah("migrate", dsn="").stdout.endswith("schema 'other' is at version 1\n")
+    assert howdah("migrate", dsn="").stdout.endswith(f"schema 'other' is at version {migrate.needed()}\n")
     assert howdah("migrate", "--check", dsn="", HOWDAH_SCHEMA="howdah").exit_code == 0
 
 
