@@ -8,12 +8,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
-import httpx2 as httpx
 import msgspec
 from msgspec import Meta
 
 from howdah.codes import EXITS, WORDS, Words, code_of, coded, retries
-from howdah.errors import ConfigError, LeaseLost
+from howdah.errors import LeaseLost
+from howdah.executors.callback import Callbacks
 from howdah.executors.sidecar import Companion, SidecarBusy
 from howdah.executors.signature import App
 from howdah.job import Job, current_job
@@ -55,6 +55,7 @@ def install(
     token: str | None,
     templates: Mapping[str, str] | None = None,
     callbacks: Sequence[str] = (),
+    private_callbacks: bool = False,
     exits: Mapping[int, str] = EXITS,
     words: Words = WORDS,
     hold: bool = False,
@@ -63,12 +64,11 @@ def install(
     """Give an app the tasks ``build`` and ``sdlc``, done by the sidecar at ``url``.
 
     ``templates``: prompts by name, with ``{{prompt}}`` and ``{{variables}}`` in them. ``callbacks``: where results may
-    be posted to, each with all below it. ``exits`` and ``words`` say what failures mean; ``hold``: rate limited, the
-    fleet leaves the kind alone for a while. The rest is as for ``app.task``, for both.
+    be posted to, each with all below it; a name that leads to a private address only with ``private_callbacks``.
+    ``exits`` and ``words`` say what failures mean; ``hold``: rate limited, the fleet leaves the kind alone for a while.
+    The rest is as for ``app.task``, for both.
     """
-    for each in callbacks:
-        if not each.startswith(("https://", "http://")):
-            raise ConfigError(f"{each!r} cannot be called back; write a URL such as https://ci.example.com/howdah/")
+    may_call = Callbacks(callbacks, private=private_callbacks)
     companion = Companion(url, token, exits=exits, words=words, hold=hold)
     prompts = dict(templates or {})
     settings = {"queue": "builds", "timeout": 900.0, **settings}
@@ -94,7 +94,7 @@ def install(
                 await run.keep(prompt, commit=auto_commit, push=auto_push)
             return run.result(said)
 
-        return await _Run(companion, callback_url, callbacks).go(work)
+        return await _Run(companion, callback_url, may_call).go(work)
 
     async def sdlc(
         command: Annotated[str, Meta(min_length=1, max_length=100)],
@@ -111,7 +111,7 @@ def install(
                 await run.keep(" ".join([command, *(args or [])]), commit=True, push=True)
             return run.result(said)
 
-        return await _Run(companion, callback_url, callbacks).go(work)
+        return await _Run(companion, callback_url, may_call).go(work)
 
     return Builds(app.task(name="build", **settings)(build), app.task(name="sdlc", **settings)(sdlc))
 
@@ -140,7 +140,7 @@ def filled(prompt: str, template: str | None, variables: Mapping[str, str], temp
 class _Run:
     """One run: its record is begun, and ended however it ends; its workspace is removed."""
 
-    def __init__(self, companion: Companion, callback: str | None, callbacks: Sequence[str]) -> None:
+    def __init__(self, companion: Companion, callback: str | None, callbacks: Callbacks) -> None:
         self._companion = companion
         self._callback = callback
         self._callbacks = callbacks
@@ -154,7 +154,7 @@ class _Run:
         job = self._job
         await self._begin()
         try:
-            if self._callback is not None and not self._may_call(self._callback):
+            if self._callback is not None and not self._callbacks.may(self._callback):
                 raise coded("INVALID_SPEC", "callback_url is not on the list of what may be called back")
             result = await work(self)
         except SidecarBusy as busy:
@@ -244,32 +244,9 @@ class _Run:
         except TimeoutError:
             pass
 
-    def _may_call(self, url: str) -> bool:
-        """Whether a URL is on the list: same scheme, host and port, and below its path."""
-        if not url.isprintable() or "\\" in url:
-            return False
-        wanted = httpx.URL(url)
-        if wanted.userinfo or ".." in wanted.path.split("/"):
-            return False
-        for each in map(httpx.URL, self._callbacks):
-            same = (each.scheme, each.host, each.port) == (wanted.scheme, wanted.host, wanted.port)
-            if same and (wanted.path + "/").startswith(each.path.rstrip("/") + "/"):
-                return True
-        return False
-
     async def _call_back(self, status: str, result: BuildResult) -> None:
-        """Tell whoever asked to be told. Best effort: the job is what it is, heard or not."""
-        if self._callback is None or not self._may_call(self._callback):
-            return
-        message = msgspec.json.encode(_callback(self._job, status, result))
-        headers = {"Content-Type": "application/json"}
-        try:
-            async with httpx.AsyncClient(timeout=10, trust_env=False, follow_redirects=False) as http:
-                answer = await http.post(self._callback, content=message, headers=headers)
-            if not answer.is_success:
-                job_log(f"the callback answered HTTP {answer.status_code}")
-        except httpx.HTTPError as error:
-            job_log(f"the callback could not be made: {type(error).__name__}")
+        if self._callback is not None:
+            await self._callbacks.post(self._callback, msgspec.json.encode(_callback(self._job, status, result)))
 
 
 def _callback(job: Job, status: str, result: BuildResult) -> dict[str, Any]:
