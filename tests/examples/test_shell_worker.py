@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,8 @@ def start(port: int, token: str, tmp_path: Path) -> Iterator[Callable[[], subpro
     yield start
     for process in running:
         for each in [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []:
-            each.kill()
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         process.kill()
         process.wait()
 

@@ -109,7 +109,10 @@ async def companion(folder: Path, *flags: str, **environment: str) -> AsyncItera
     finally:
         if process.returncode is None:
             process.terminate()
-            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), 0.5)
+            except TimeoutError:
+                process.terminate()  # it drains; two signals of one moment would be one
             try:
                 await asyncio.wait_for(process.wait(), 15)
             except TimeoutError:
