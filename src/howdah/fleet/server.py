@@ -26,11 +26,13 @@ from howdah.observe.prometheus import Metrics
 from howdah.pg import migrate, sql
 from howdah.service import every
 from howdah.upkeep.loops import Upkeep
+from howdah.upkeep.pruner import DAY, Retention
 
 log = logging.getLogger("howdah")
 
 SESSIONS = 3
 """Connections for what is asked about workers and tokens; short questions, and many at once."""
+WEEK = 7 * DAY
 SILENCE_EVERY = 5.0
 RESET_EVERY = 2.0
 FORGET_EVERY = 60.0
@@ -51,6 +53,12 @@ class Server:
         self._url: asyncio.Future[str] | None = None
         self._sql = sql.load("howdah.fleet", schema=self._database.schema)
         self._session = Sessions(self._database, "fleet", SESSIONS)
+
+    @property
+    def retention(self) -> Retention:
+        """How long finished jobs are kept: as the application says, else a week."""
+        said = self._app.retention
+        return Retention(done=WEEK, failed=WEEK) if said == Retention() else said
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Starlette]:
@@ -81,7 +89,7 @@ class Server:
         )
         metrics.start()
         scheduler = self._app._scheduler() if self._app.schedules else None  # there may be no other node
-        upkeep = Upkeep(database, retention=self._app.retention, scheduler=scheduler)
+        upkeep = Upkeep(database, retention=self.retention, scheduler=scheduler)
         beside = [
             asyncio.create_task(jobs.listen(self._over), name="howdah listen"),
             asyncio.create_task(depth.run(self._over), name="howdah depth"),
