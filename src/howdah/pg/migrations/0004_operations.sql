@@ -1,0 +1,1 @@
+-- 0004: what people do: acts on jobs, and the record of who did what.

@@ -1,0 +1,1 @@
+-- 0005: notices: what somebody outside wants to hear of.

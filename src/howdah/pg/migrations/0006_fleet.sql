@@ -1,0 +1,1 @@
+-- 0006: the fleet: rows of tables belong to their worker.
