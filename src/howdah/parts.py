@@ -30,6 +30,9 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     connections: int | None = None
     largest_body: int | None = None
     pool: int | None = None
+    dashboard: bool | None = None
+    password: str | None = None
+    read_password: str | None = None
 
 
 PARTS: Mapping[str, type[Keep] | type[Serve]] = {"retention": Keep, "serve": Serve}

@@ -35,12 +35,14 @@ log = logging.getLogger("howdah")
 @click.option("--rate", type=float, metavar="N", help="Requests a second of one worker or token.  [default: 100]")
 @click.option("--connections", type=int, metavar="N", help="Open at once.  [default: 5000]")
 @click.option("--max-body", "largest_body", type=int, metavar="BYTES", help="Of one request.  [default: 8388608]")
+@click.option("--dashboard/--no-dashboard", default=None, help="At /dashboard.  [default: with]")
 @click.option("--wait", "patience", type=DURATION, default="30s", show_default=True, help="For the database at start.")
 def serve(target: Target, patience: float, **flags: Any) -> None:
-    """Run a control plane: workers that cannot reach the database work through it.
+    """Run a control plane and the dashboard: workers that cannot reach the database work through it.
 
     As many as wanted, behind a load balancer. With -a it knows the app's tables, schedules and the arguments of its
-    tasks; without, it serves jobs of any kind. The first TERM or INT ends it within 3 seconds, the second at once.
+    tasks; without, it serves jobs of any kind. The dashboard is at /dashboard: sign in with a token of scope read (to
+    look) or admin (to act), or with the password in HOWDAH_SERVE_PASSWORD. The first TERM or INT ends it within 3 seconds, the second at once.
 
     \b
     howdah token create build-box --scope work

@@ -53,6 +53,8 @@ class Caller(NamedTuple):
     node: RemoteNode | None
     token: int | None = None
     """The id of the token."""
+    title: str = "everybody"
+    """Its name, for people."""
 
     def may(self, scope: str) -> bool:
         """Whether a scope is among theirs."""
@@ -89,7 +91,7 @@ class Door:
         if needs.startswith("node") and node_id is not None and (token is None or is_token(token, "node")):
             caller = await self._as_node(token, node_id)
         else:
-            caller = EVERYBODY if token is None else await self._as_token(token)
+            caller = EVERYBODY if token is None else await self.token(token)
         self._slow_down(caller)
         wanted = "admin" if needs in ("node", "node or admin") else needs
         if caller.node is None and (needs == "node" or not caller.may(wanted)):
@@ -141,7 +143,8 @@ class Door:
             raise Refused(401, "UNAUTHORIZED", "the token this worker came with is revoked", headers=CHALLENGE)
         return Caller(f"node {id}", frozenset(), node.queues, node)
 
-    async def _as_token(self, token: str) -> Caller:
+    async def token(self, token: str) -> Caller:
+        """Whoever has this token of the API, or :class:`Refused`."""
         if not is_token(token, "api"):
             raise Refused(401, "UNAUTHORIZED", "this is no token of ours; was it cut or mistyped?", headers=CHALLENGE)
         print_ = fingerprint(token)
@@ -150,7 +153,8 @@ class Door:
             row = await self._session.fetchrow(self._sql["token_find"], print_)
             if row is None or not hmac.compare_digest(row["hash"], print_):
                 raise Refused(401, "UNAUTHORIZED", "the token is unknown, expired or revoked", headers=CHALLENGE)
-            caller = Caller(f"token {row['id']}", frozenset(row["scopes"]), row["queues"], None, row["id"])
+            scopes = frozenset(row["scopes"])
+            caller = Caller(f"token {row['id']}", scopes, row["queues"], None, row["id"], row["name"])
             self._tokens.put(print_, caller)
         found: Caller = caller
         return found

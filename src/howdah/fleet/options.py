@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from howdah.errors import ConfigError
+
+SHORTEST_PASSWORD = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,15 @@ class ServeOptions:
     pool: int = 4
     """Connections to PostgreSQL for what jobs say and for tables, besides up to 15 for claims, reports and upkeep."""
 
+    dashboard: bool = True
+    """Show the dashboard at ``/dashboard``."""
+
+    password: str | None = field(default=None, repr=False)
+    """Lets people into the dashboard, to look and to act; tokens with the scope admin do as well."""
+
+    read_password: str | None = field(default=None, repr=False)
+    """Lets people look; tokens with the scope read do as well."""
+
     def __post_init__(self) -> None:
         for name in ("heartbeat", "offline_after", "poll", "largest_body", "rate", "connections", "pool"):
             if not getattr(self, name) > 0:
@@ -61,6 +72,13 @@ class ServeOptions:
             raise ConfigError("TLS needs both a certificate and its key; only one of them is given")
         if self.auth not in ("token", "none"):
             raise ConfigError(f"auth must be 'token' or 'none', got {self.auth!r}")
+        for name in ("password", "read_password"):
+            if (value := getattr(self, name)) is not None and len(value) < SHORTEST_PASSWORD:
+                raise ConfigError(
+                    f"{name} must have at least {SHORTEST_PASSWORD} characters, got {len(value)}; make a longer one"
+                )
+        if self.password is not None and self.password == self.read_password:
+            raise ConfigError("password and read_password are the same; make two, or leave one out")
         if self.auth == "none" and not is_loopback(self.host):
             raise ConfigError(
                 f"refusing to listen on {self.host} without auth; use 127.0.0.1, or tokens (`howdah token create`)"

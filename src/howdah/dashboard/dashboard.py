@@ -1,0 +1,159 @@
+"""Dashboard: the ASGI application. ``howdah serve`` has one; it can be mounted in an application of your own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from howdah.app import Howdah
+from howdah.dashboard import guard
+from howdah.dashboard.access import Access, SignIn, Visitor
+from howdah.dashboard.pages import PAGES
+from howdah.dashboard.pages.login import LOGIN, SESSION, SESSION_PLAIN
+from howdah.dashboard.refusal import Refused
+from howdah.dashboard.site import PATIENCE, Site
+from howdah.dashboard.visit import Page, Visit
+from howdah.errors import ConfigError, DatabaseUnreachable, HowdahError
+from howdah.pg.database import BROKEN
+from howdah.scrub import describe
+
+log = logging.getLogger("howdah")
+
+YEAR = 365 * 86400
+
+
+class Dashboard:
+    """Pages about one application. Mount it: ``Mount("/howdah", Dashboard(app, access=who))``.
+
+    ``access`` says who asks (your own login); or ``sign_in`` says who has a password, and there is a login page.
+    """
+
+    def __init__(
+        self, app: Howdah, *, access: Access | None = None, sign_in: SignIn | None = None, loopback: bool = False
+    ) -> None:
+        if (access is None) == (sign_in is None):
+            raise ConfigError(
+                "say who may look at the dashboard: access=… (a function that takes the request and returns a Visitor)"
+                " or sign_in=… (one that takes a password); howdah.dashboard.everybody() lets in whoever asks"
+            )
+        self.site = Site(app)
+        self.sign_in = sign_in
+        self._access = access
+        self._loopback = loopback
+        """Whether nobody signs in because only this machine is let in."""
+        self._throttle = guard.Throttle()
+        pages = [*PAGES, *LOGIN] if sign_in is not None else PAGES
+        self._app = Starlette(
+            routes=[
+                Mount("/static", _Static(packages=[("howdah.dashboard", "static")])),
+                *(Route(page.path, self._endpoint(page), methods=[page.method]) for page in pages),
+            ],
+            exception_handlers={404: self._missing, 405: self._missing},
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._app(scope, receive, send)
+
+    def stop(self) -> None:
+        """End what is live, so that the server can end."""
+        self.site.hub.stop()
+
+    async def close(self) -> None:
+        """End what is live, and close the connections."""
+        await self.site.close()
+
+    def _endpoint(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            visit = Visit(request, self.site, None, can_leave=False)
+            try:
+                if self._loopback:
+                    guard.check_host(request)
+                guard.check_origin(request)
+                visitor = await self._who(request)
+                visit = Visit(request, self.site, visitor, can_leave=self.sign_in is not None and visitor is not None)
+                if page.needs != "nothing" and visitor is None:
+                    return guard.sealed(self._strangers(visit))
+                if page.needs == "all" and not visit.visitor.may_act:
+                    raise Refused(403, "You may look, but not act.", "Sign in as somebody who may.")
+                if page.method == "POST":
+                    await visit.read_form()
+                request.state.dashboard = self
+                return guard.sealed(await page.answer(visit))
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception as error:
+                return guard.sealed(_refuse(visit, error))
+
+        return answer
+
+    async def _who(self, request: Request) -> Visitor | None:
+        if self._access is not None:
+            return await self._access(request)
+        id = request.cookies.get(SESSION) or request.cookies.get(SESSION_PLAIN)
+        return await self.site.logins.find(id) if id else None
+
+    def _strangers(self, visit: Visit) -> Response:
+        if self.sign_in is None:
+            raise Refused(403, "The dashboard is not open to you.", "Ask whoever runs this application.")
+        if visit.request.method != "GET" or visit.partial or visit.request.url.path.endswith("/live"):
+            raise Refused(401, "You are not signed in any more.", "Reload the page and sign in.")
+        return visit.go("/login", to=_within(visit))
+
+    async def _missing(self, request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        what = "There is no such page." if status == 404 else "This cannot be done here."
+        visit = Visit(request, self.site, None, can_leave=False)
+        return guard.sealed(_refuse(visit, Refused(status, what, "Go back to the overview.")))
+
+    @property
+    def throttle(self) -> guard.Throttle:
+        """Who was wrong too often."""
+        return self._throttle
+
+
+class _Static(StaticFiles):
+    """Files that never change under their address, which holds their version."""
+
+    def file_response(self, *args: object, **options: object) -> Response:
+        """With headers of its own."""
+        response = super().file_response(*args, **options)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = f"public, max-age={YEAR}, immutable"
+        return guard.sealed(response)
+
+
+def _within(visit: Visit) -> str:
+    """The address asked for, within the dashboard."""
+    path = visit.request.url.path.removeprefix(visit.request.scope.get("root_path", ""))
+    query = visit.request.url.query
+    return path + (f"?{query}" if query else "")
+
+
+def _refuse(visit: Visit, error: Exception) -> Response:
+    """An error as whoever asked sees it."""
+    match error:
+        case Refused():
+            refused = error
+        case asyncpg.QueryCanceledError():
+            refused = Refused(503, f"This took longer than {PATIENCE:g} s and was stopped.", "Ask for less at once.")
+        case DatabaseUnreachable():
+            refused = Refused(503, "The database does not answer.", "This page works again as soon as it does.")
+        case _ if isinstance(error, BROKEN):
+            refused = Refused(503, "The database does not answer.", "This page works again as soon as it does.")
+        case HowdahError():
+            refused = Refused(400, str(error))
+        case _:
+            kind, message, trace = describe(error)
+            log.error("dashboard: %s failed (%s: %s)\n%s", visit.request.url.path, kind, message, trace)
+            refused = Refused(500, "Something is wrong on this side.", "The log of the server says what.")
+    template = "refused_dialog.html" if visit.partial else "refused.html"
+    return visit.page(template, refused.status, what=refused.what, fix=refused.fix, code=refused.status)

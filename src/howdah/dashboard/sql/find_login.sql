@@ -1,0 +1,10 @@
+-- find_login: whose session it is. It ends with the token it was begun with.
+-- in:  $1 hash bytea
+-- out: who, level, token
+
+select l.who, l.level, l.token
+from {schema}.login l
+left join {schema}.api_token t on t.id = l.token
+where l.hash = $1
+  and l.expires_at > now()
+  and (l.token is null or (t.revoked_at is null and coalesce(t.expires_at > now(), true)))

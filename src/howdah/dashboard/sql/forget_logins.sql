@@ -1,0 +1,3 @@
+-- forget_logins: those that are over.
+
+delete from {schema}.login where expires_at < now()
