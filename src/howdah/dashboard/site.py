@@ -15,8 +15,10 @@ from howdah.dashboard.logins import Logins
 from howdah.errors import DatabaseUnreachable
 from howdah.jobs.admin import Admin
 from howdah.log.admin import LogAdmin
+from howdah.log.read import Reader
 from howdah.pg import sql
 from howdah.pg.database import BROKEN, hide_password
+from howdah.redact import Redact
 
 POOL = 4
 """Connections of the dashboard, whatever is asked of it."""
@@ -38,6 +40,8 @@ class Site:
         self.admin = Admin(self.database, self.pool)
         self.log = LogAdmin(self.database, self.pool)
         self.logins = Logins(self.database, self.pool)
+        self.reader = Reader(self.database, self.pool, app.types)
+        self.redact: Redact = app.redact
         self.hub = Hub(self._moment)
         self._opening: asyncio.Task[asyncpg.Pool] | None = None
 

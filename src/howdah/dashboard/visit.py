@@ -102,10 +102,10 @@ class Visit:
         wanted = {name: value for name, value in params.items() if value not in (None, "")}
         return f"{root}{path}" + (f"?{urlencode(wanted)}" if wanted else "")
 
-    def page(self, template: str, status: int = 200, **facts: Any) -> Response:
+    def page(self, template: str, code: int = 200, /, **facts: Any) -> Response:
         """A whole page; ``facts`` are what the template names."""
         said = unquote(self.request.cookies.get(SAID, ""))[:LONGEST_SAID]
-        response = HTMLResponse(self.text(template, said=said, **facts), status)
+        response = HTMLResponse(self.text(template, said=said, **facts), code)
         if said:
             response.delete_cookie(SAID, path=self.url("/"))
         return response
