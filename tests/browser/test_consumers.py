@@ -62,7 +62,7 @@ async def test_a_halted_consumer_is_seen_and_helped(app, served, tab):
         await expect(page.get_by_role("status").filter(has_text="skipped")).to_be_visible()
         await expect(page.locator("#parts")).to_contain_text("running")
         await expect(page.locator("#parts")).to_contain_text("(0 behind")
-        assert seen == [1, 3]
+        assert set(seen) == {1, 3}  # the first one may come twice: it was handled before the batch failed
 
         broken = False
         await page.get_by_label("To: beginning").fill("beginning")
@@ -70,7 +70,7 @@ async def test_a_halted_consumer_is_seen_and_helped(app, served, tab):
         await page.get_by_role("dialog").get_by_role("button", name="Reset").click()
         await expect(page.get_by_role("status").filter(has_text="stands at 0")).to_be_visible()
         await expect(page.locator("#parts")).to_contain_text("(0 behind")
-        await eventually(lambda: same(seen, [1, 3, 1, 2, 3]), 30)
+        await eventually(lambda: same(seen[-3:], [1, 2, 3]), 30)
 
         await page.get_by_role("button", name="Pause").click()
         await page.get_by_role("dialog").get_by_role("button", name="Pause").click()

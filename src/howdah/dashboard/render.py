@@ -26,7 +26,16 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        count=count, span=span, ago=ago, ahead=ahead, iso=iso, clock=clock, pretty=pretty, percent=percent
+        count=count,
+        rate=rate,
+        percent=percent,
+        span=span,
+        ago=ago,
+        ahead=ahead,
+        iso=iso,
+        clock=clock,
+        pretty=pretty,
+        json=json,
     )
     return made
 
@@ -44,6 +53,20 @@ def count(number: float | None) -> str:
     ('950', '12,345', '–')
     """
     return "–" if number is None else f"{number:,.0f}"
+
+
+def rate(number: float) -> str:
+    """So many a second.
+
+    >>> rate(0), rate(0.25), rate(7.31), rate(1234.5)
+    ('0', '0.25', '7.3', '1,234')
+    """
+    return f"{number:,.0f}" if number >= 100 or number == 0 else f"{number:.1f}" if number >= 1 else f"{number:.2g}"
+
+
+def json(value: Any) -> str:
+    """A value for a script, in an attribute."""
+    return msgspec.json.encode(value).decode()
 
 
 def percent(share: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,20 +11,30 @@ from typing import Any
 import asyncpg
 
 from howdah.app import Howdah
-from howdah.dashboard.live import Hub
+from howdah.dashboard.examination import Examination
+from howdah.dashboard.live import PULSE, Hub
 from howdah.dashboard.logins import Logins
-from howdah.errors import DatabaseUnreachable
+from howdah.errors import ConfigError, DatabaseUnreachable
 from howdah.jobs.admin import Admin
 from howdah.log.admin import LogAdmin
 from howdah.log.read import Reader
+from howdah.observe.depth import Counting
+from howdah.observe.pulse import Pulse
+from howdah.observe.reading import Reading
 from howdah.pg import sql
 from howdah.pg.database import BROKEN, hide_password
 from howdah.redact import Redact
+from howdah.table.admin import counting
+from howdah.table.plan import Plan
+
+log = logging.getLogger("howdah")
 
 POOL = 4
 """Connections of the dashboard, whatever is asked of it."""
 PATIENCE = 2.0
 """Seconds one statement of a page may take."""
+LATE_PULSE = 0.5
+"""Seconds a reading is young enough for all who ask."""
 READING = """
 select set_config('statement_timeout', $1, true), set_config('enable_seqscan', 'off', true),
     set_config('enable_bitmapscan', 'off', true)
@@ -42,7 +53,10 @@ class Site:
         self.logins = Logins(self.database, self.pool)
         self.reader = Reader(self.database, self.pool, app.types)
         self.redact: Redact = app.redact
+        self._counted: list[Counting] | None = None
+        self._pulse = Pulse(self.database, tables=lambda: self._counted or ())
         self.hub = Hub(self._moment)
+        self.examination = Examination(app)
         self._opening: asyncio.Task[asyncpg.Pool] | None = None
 
     async def pool(self) -> asyncpg.Pool:
@@ -70,13 +84,40 @@ class Site:
             rows: list[Any] = await conn.fetch(self.sql[verb], *args)
             return rows
 
+    async def reading(self) -> Reading:
+        """How everything stands; one for all who ask within half a second."""
+        if self._counted is None:
+            self._counted = await self._count_tables()
+        return await self._pulse.read(within=LATE_PULSE)
+
+    async def _count_tables(self) -> list[Counting]:
+        """How the application's own tables are counted; one that is not there is left out, and health says so."""
+        counted = []
+        async with (await self.pool()).acquire() as conn:
+            for table in self.app.tables.values():
+                try:
+                    counted.append(counting(await Plan.make(conn, table.options, self.database.schema)))
+                except ConfigError as error:
+                    log.warning("the dashboard cannot count %s: %s", table.name, error)
+        return counted
+
+    def beat(self, reading: Reading) -> dict[str, Any]:
+        """What the charts are told every second."""
+        return {
+            "at": reading.at.timestamp(),
+            "queued": reading.totals.queued,
+            "running": reading.totals.running,
+            "minutes": [[m.at.timestamp(), m.done, m.failed, m.retried] for m in reading.minutes],
+        }
+
     async def _moment(self) -> dict[str, Any]:
         [row] = await self.fetch("moment")
-        return dict(row)
+        return {**row, PULSE: self.beat(await self.reading())}
 
     async def close(self) -> None:
         """End streams and connections."""
         self.hub.stop()
+        await self._pulse.close()
         opening, self._opening = self._opening, None
         if opening is not None:
             await asyncio.wait([opening])

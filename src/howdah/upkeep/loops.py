@@ -21,12 +21,16 @@ TALLY_EVERY = 5.0
 PRUNE_EVERY = 3600.0
 SCHEDULE_EVERY = 1.0
 
+_counting: list[Upkeep] = []
+"""Those that run in this process, the one that counts first."""
+
 
 class Upkeep:
     """Runs the loops of one node."""
 
     def __init__(self, database: Database, *, retention: Retention, scheduler: Scheduler | None = None) -> None:
         self._scheduler = scheduler
+        self._where = (database.dsn, database.schema)
         self._session = Session(database, "upkeep")
         self._pruner = Pruner(database, retention)
         self._sql = sql.load("howdah.upkeep", schema=database.schema)
@@ -35,6 +39,7 @@ class Upkeep:
     async def run(self, stop: asyncio.Event) -> None:
         """Tidy until ``stop``."""
         unsubscribe = telemetry.subscribe(self._hear)
+        _counting.append(self)
         try:
             async with asyncio.TaskGroup() as loops:
                 loops.create_task(every(GROW_EVERY, self.grow, name="grow", stop=stop))
@@ -44,6 +49,7 @@ class Upkeep:
                     loops.create_task(every(SCHEDULE_EVERY, self._scheduler.tick, name="schedule", stop=stop))
         finally:
             unsubscribe()
+            _counting.remove(self)
             try:
                 await self.write_tally()
             except Exception:  # noqa: S110 - the last few seconds of a chart are not worth an error at exit
@@ -66,8 +72,12 @@ class Upkeep:
             rows = [(*key, int(jobs), seconds) for key, (jobs, seconds) in tally.items()]
             await self._session.fetch(self._sql["tally"], *columns(rows, 5))
 
+    def _counts(self) -> bool:
+        """Whether it is the one that counts: a node and a control plane in one process hear of the same jobs."""
+        return next(each for each in _counting if each._where == self._where) is self
+
     def _hear(self, name: str, facts: dict[str, Any]) -> None:
-        if name == "job.ack":
+        if name == "job.ack" and self._counts():
             acks: list[Ack] = facts["acks"]
             took: defaultdict[tuple[str, str, Outcome], list[int]] = defaultdict(list)
             for ack in acks:

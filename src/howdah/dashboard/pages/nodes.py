@@ -1,0 +1,48 @@
+"""Nodes: every process that works, here and over HTTP: its state, its slots, what it runs; drain."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from howdah.dashboard.refusal import Refused
+from howdah.dashboard.visit import Page, Visit
+
+RUNNING_ON_A_PAGE = 50
+
+
+async def nodes(visit: Visit) -> Response:
+    """The live ones, or all."""
+    everything = visit.param("all") == "yes"
+    return visit.page("nodes.html", nodes=await visit.site.admin.nodes(all=everything), everything=everything)
+
+
+async def node(visit: Visit) -> Response:
+    """One node, and the jobs it holds."""
+    id = visit.request.path_params["id"]
+    found = [each for each in await visit.site.admin.nodes(all=True) if each.id == id]
+    if not found:
+        raise Refused(404, f"There is no node {id}.", "It may be gone for long.")
+    running = await visit.site.fetch("running_on", id, RUNNING_ON_A_PAGE)
+    [more] = await visit.site.fetch("node", id)
+    return visit.page("node.html", node=found[0], running=running, more=more)
+
+
+async def drain(visit: Visit) -> Response:
+    """Ask a node to end."""
+    [id] = visit.numbers("id", 2**31 - 1) or [0]
+    if not visit.sure():
+        return visit.ask(
+            f"Drain node {id}?",
+            verb="Drain",
+            danger=True,
+            detail="It takes no more work, finishes what it runs, hands back the rest and ends. This cannot be undone.",
+        )
+    await visit.site.admin.drain(id)
+    return visit.go(f"/nodes/{id}", f"Node {id} is asked to drain.")
+
+
+PAGES = [
+    Page("GET", "/nodes", "read", nodes),
+    Page("GET", "/nodes/{id:int}", "read", node),
+    Page("POST", "/nodes/drain", "all", drain),
+]
