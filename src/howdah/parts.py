@@ -14,6 +14,7 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     done: float | None = None
     failed: float | None = None
     logs: float | None = None
+    audit: float | None = None
 
 
 class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +34,7 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dashboard: bool | None = None
     password: str | None = None
     read_password: str | None = None
+    trace_url: str | None = None
 
 
 PARTS: Mapping[str, type[Keep] | type[Serve]] = {"retention": Keep, "serve": Serve}

@@ -12,12 +12,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1360, "height": 900}
 PATIENCE = 30_000
 """Milliseconds; a busy machine is slow, and a page that is right comes at once."""
+expect.set_options(timeout=PATIENCE)
 
 
 def chromium() -> str | None:
@@ -67,7 +68,13 @@ class Tab:
         Path(folder).mkdir(parents=True, exist_ok=True)
         before = self.page.viewport_size
         for theme in ("light", "dark"):
-            await self.page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+            await self.page.evaluate(
+                """theme => {
+                    document.documentElement.dataset.theme = theme;
+                    document.body.dispatchEvent(new CustomEvent("theme"));
+                }""",
+                theme,
+            )
             for place, size in (("desk", DESK), ("phone", PHONE)):
                 await self.page.set_viewport_size(size)  # type: ignore[arg-type]
                 await self.page.wait_for_timeout(150)

@@ -15,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from howdah.app import Howdah
+from howdah.audit import acting_as
 from howdah.dashboard import guard
 from howdah.dashboard.access import Access, SignIn, Visitor
 from howdah.dashboard.pages import PAGES
@@ -38,14 +39,20 @@ class Dashboard:
     """
 
     def __init__(
-        self, app: Howdah, *, access: Access | None = None, sign_in: SignIn | None = None, loopback: bool = False
+        self,
+        app: Howdah,
+        *,
+        access: Access | None = None,
+        sign_in: SignIn | None = None,
+        loopback: bool = False,
+        trace_url: str | None = None,
     ) -> None:
         if (access is None) == (sign_in is None):
             raise ConfigError(
                 "say who may look at the dashboard: access=… (a function that takes the request and returns a Visitor)"
                 " or sign_in=… (one that takes a password); howdah.dashboard.everybody() lets in whoever asks"
             )
-        self.site = Site(app)
+        self.site = Site(app, trace_url)
         self.sign_in = sign_in
         self._access = access
         self._loopback = loopback
@@ -88,7 +95,8 @@ class Dashboard:
                 if page.method == "POST":
                     await visit.read_form()
                 request.state.dashboard = self
-                return guard.sealed(await page.answer(visit))
+                with acting_as(visit.by):
+                    return guard.sealed(await page.answer(visit))
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception as error:

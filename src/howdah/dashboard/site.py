@@ -11,11 +11,13 @@ from typing import Any
 import asyncpg
 
 from howdah.app import Howdah
+from howdah.audit.trail import Trail
 from howdah.dashboard.examination import Examination
 from howdah.dashboard.live import PULSE, Hub
 from howdah.dashboard.logins import Logins
 from howdah.errors import ConfigError, DatabaseUnreachable
 from howdah.jobs.admin import Admin
+from howdah.jobs.new import Enqueued, NewJob
 from howdah.log.admin import LogAdmin
 from howdah.log.read import Reader
 from howdah.observe.depth import Counting
@@ -26,6 +28,7 @@ from howdah.pg.database import BROKEN, hide_password
 from howdah.redact import Redact
 from howdah.table.admin import counting
 from howdah.table.plan import Plan
+from howdah.why.why import Why
 
 log = logging.getLogger("howdah")
 
@@ -44,15 +47,19 @@ select set_config('statement_timeout', $1, true), set_config('enable_seqscan', '
 class Site:
     """Opened at first use; :meth:`close` ends it."""
 
-    def __init__(self, app: Howdah) -> None:
+    def __init__(self, app: Howdah, trace_url: str | None = None) -> None:
         self.app = app
+        self.trace_url = trace_url
+        """Where traces are shown, with ``{trace}`` for the id."""
         self.database = app.database
         self.sql = sql.load("howdah.dashboard", schema=self.database.schema)
         self.admin = Admin(self.database, self.pool)
         self.log = LogAdmin(self.database, self.pool)
+        self.why = Why(self.database, self.pool)
         self.logins = Logins(self.database, self.pool)
         self.reader = Reader(self.database, self.pool, app.types)
         self.redact: Redact = app.redact
+        self._trail = Trail(self.database.schema)
         self._counted: list[Counting] | None = None
         self._pulse = Pulse(self.database, tables=lambda: self._counted or ())
         self.hub = Hub(self._moment)
@@ -83,6 +90,15 @@ class Site:
         async with self.look() as conn:
             rows: list[Any] = await conn.fetch(self.sql[verb], *args)
             return rows
+
+    async def enqueue(self, job: NewJob) -> Enqueued:
+        """Enqueue a job, and write down who did."""
+        async with (await self.pool()).acquire() as conn, conn.transaction():
+            made = await self.app.enqueue(job, conn)
+            if made.fresh:
+                facts = {"kind": job.kind, "queue": job.queue}
+                await self._trail.record(conn, "enqueue", "job", [made.id], after=facts)
+        return made
 
     async def reading(self) -> Reading:
         """How everything stands; one for all who ask within half a second."""

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from howdah.audit import By
 from howdah.dashboard import guard
 from howdah.dashboard.access import Visitor
 from howdah.dashboard.refusal import Refused
@@ -37,6 +38,11 @@ class Visit:
         """Who asks."""
         assert self._visitor is not None
         return self._visitor
+
+    @property
+    def by(self) -> By:
+        """Who asks, for the audit."""
+        return By(self._visitor.name if self._visitor else "nobody", "dashboard", self.address or None)
 
     @property
     def address(self) -> str:

@@ -45,6 +45,9 @@ class ServeOptions:
     rate: float = 100.0
     """Requests a second of one token or worker, with a burst of twice as many."""
 
+    refusals: float = 60.0
+    """Requests without a good token a minute of one address; more hear 429."""
+
     connections: int = 5000
     """Open at once; more are refused with 503."""
 
@@ -60,8 +63,11 @@ class ServeOptions:
     read_password: str | None = field(default=None, repr=False)
     """Lets people look; tokens with the scope read do as well."""
 
+    trace_url: str | None = None
+    """Where the dashboard sends people for a trace: an address with ``{trace}`` in it."""
+
     def __post_init__(self) -> None:
-        for name in ("heartbeat", "offline_after", "poll", "largest_body", "rate", "connections", "pool"):
+        for name in ("heartbeat", "offline_after", "poll", "largest_body", "rate", "refusals", "connections", "pool"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be above zero, got {getattr(self, name)!r}")
         if self.offline_after < 2 * self.heartbeat:
@@ -79,6 +85,10 @@ class ServeOptions:
                 )
         if self.password is not None and self.password == self.read_password:
             raise ConfigError("password and read_password are the same; make two, or leave one out")
+        if self.trace_url is not None and not (
+            self.trace_url.startswith(("http://", "https://")) and "{trace}" in self.trace_url
+        ):
+            raise ConfigError(f"trace_url must be an http address with {{trace}} in it, got {self.trace_url!r}")
         if self.auth == "none" and not is_loopback(self.host):
             raise ConfigError(
                 f"refusing to listen on {self.host} without auth; use 127.0.0.1, or tokens (`howdah token create`)"

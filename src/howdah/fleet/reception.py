@@ -44,8 +44,8 @@ class Reception:
 def dashboard(app: Howdah, door: Door, options: ServeOptions) -> Dashboard:
     """The dashboard of a control plane; where nobody needs a token, only this machine is let in."""
     if options.auth == "none":
-        return Dashboard(app, access=everybody("all"), loopback=True)
-    return Dashboard(app, sign_in=Reception(door, options).sign_in)
+        return Dashboard(app, access=everybody("all"), loopback=True, trace_url=options.trace_url)
+    return Dashboard(app, sign_in=Reception(door, options).sign_in, trace_url=options.trace_url)
 
 
 async def to_dashboard(_request: Request) -> Response:

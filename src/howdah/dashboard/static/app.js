@@ -68,6 +68,12 @@
     addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
     document.addEventListener("visibilitychange", () => { if (!document.hidden && waiting.size) changed([]); });
 
+    // A list does not move under the hand of who is choosing in it.
+    document.body.addEventListener("htmx:before:request", (event) => {
+        const live = event.target.closest && event.target.closest("[data-still-while-choosing]");
+        if (live === event.target && $("[data-choose]:checked", live)) event.preventDefault();
+    });
+
     // ------------------------------------------------------------ asking: the server's question, in a dialog
 
     const dialog = $("#ask");

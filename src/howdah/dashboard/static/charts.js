@@ -8,6 +8,8 @@
     const soft = (name) => `color-mix(in srgb, ${colour(name)} 18%, transparent)`;
     const short = (number) => (number >= 1e6 ? `${number / 1e6}M` : number >= 1e3 ? `${number / 1e3}k` : `${number}`);
 
+    const clock = (seconds, step) => new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(step < 60 && { second: "2-digit" }) });
+
     const kinds = {
         minutes: {
             series: [["done", "good"], ["failed", "bad"], ["retried", "warn"]],
@@ -44,7 +46,7 @@
             legend: { show: false },
             cursor: { y: false },
             scales: { y: { range: (_plot, _low, high) => [0, Math.max(4, high * 1.1)] } },
-            axes: [line({}), line({ values: (_plot, ticks) => ticks.map(short), size: 46 })],
+            axes: [line({ values: (_plot, ticks, _axis, _space, step) => ticks.map((tick) => clock(tick, step)) }), line({ values: (_plot, ticks) => ticks.map(short), size: 46 })],
             series: [{}, ...kind.series.map(([label, name]) => ({ label, stroke: colour(name), fill: soft(name), width: 2, points: { show: false } }))],
         };
     }

@@ -1,0 +1,22 @@
+"""Audit: who did what, newest first."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from howdah.dashboard.visit import Page, Visit
+
+ON_A_PAGE = 50
+FIELDS = ("who", "via", "verb", "thing", "id")
+
+
+async def audit(visit: Visit) -> Response:
+    """One page of it."""
+    said = {name: visit.param(name).strip() for name in FIELDS}
+    scope = {name: value or None for name, value in said.items()}
+    entries = await visit.site.admin.audit(**scope, before=visit.number("before"), limit=ON_A_PAGE)  # type: ignore[arg-type]
+    full = len(entries) == ON_A_PAGE
+    return visit.page("audit.html", entries=entries, asked=said, next=entries[-1].id if full else None)
+
+
+PAGES = [Page("GET", "/audit", "read", audit)]

@@ -1,0 +1,30 @@
+"""Failures, grouped by what their errors have in common."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from howdah.dashboard.visit import Page, Visit
+
+SPANS = {"hour": 3600.0, "day": 86400.0, "week": 7 * 86400.0, "all": None}
+
+
+async def failures(visit: Visit) -> Response:
+    """The largest group first."""
+    since = visit.param("since", "day")
+    since = since if since in SPANS else "day"
+    queue, kind = visit.param("queue") or None, visit.param("kind") or None
+    found = await visit.site.admin.failures(queue=queue, kind=kind, seconds=SPANS[since])
+    redact = visit.site.redact
+    return visit.page(
+        "failures.html",
+        found=found,
+        messages={each.example: redact.text(each.message, kind=each.kind, part="error") for each in found.groups},
+        since=since,
+        spans=SPANS,
+        queue=queue or "",
+        kind=kind or "",
+    )
+
+
+PAGES = [Page("GET", "/failures", "read", failures)]

@@ -1,0 +1,36 @@
+"""Jobs: those that fit a filter, newest first."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from howdah.dashboard.choice import chosen, fields
+from howdah.dashboard.visit import Page, Visit
+from howdah.job import State
+from howdah.jobs.shown import shown
+
+ON_A_PAGE = 50
+
+
+async def jobs(visit: Visit) -> Response:
+    """One page of them."""
+    site, filter = visit.site, chosen(visit.param)
+    page = await site.admin.list(filter, before=visit.number("before"), limit=ON_A_PAGE)
+    reading = await site.reading()
+    return visit.page(
+        "jobs.html",
+        jobs=[shown(row, site.redact) for row in page],
+        looked=page.looked,
+        cut=page.cut,
+        filter=filter,
+        fields=fields(filter),
+        next=page.next,
+        first=visit.number("before") is None,
+        states=list(State),
+        counts={"queued": reading.totals.queued + reading.totals.scheduled, "running": reading.totals.running},
+        queues=[queue.name for queue in reading.queues if not queue.table],
+        kinds=sorted(site.app.tasks),
+    )
+
+
+PAGES = [Page("GET", "/jobs", "read", jobs)]

@@ -1,0 +1,5 @@
+-- progress: how far a job says it is.
+-- in:  $1 job int8
+-- out: share, note, said_at
+
+select share, note, said_at from {schema}.progress where id = $1
