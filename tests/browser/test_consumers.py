@@ -93,7 +93,8 @@ async def test_parked_events_are_tried_again_or_dropped(app, served, tab):
     async with working(app):
         for n in range(2):
             await append(app, n)
-        await page.goto(f"{served}/consumer?name=mails")
+        await page.goto(f"{served}/consumers")
+        await page.get_by_role("link", name="mails").click()
         await expect(page.locator("#parts")).to_contain_text("(0 behind")
         await page.reload()
         await expect(page.locator("#parked")).to_contain_text("no mail server")

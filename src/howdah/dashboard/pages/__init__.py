@@ -15,6 +15,7 @@ from howdah.dashboard.pages import (
     overview,
     queues,
     schedules,
+    tables,
 )
 from howdah.dashboard.visit import Page
 
@@ -27,6 +28,7 @@ PAGES: list[Page] = [
     *failures.PAGES,
     *queues.PAGES,
     *schedules.PAGES,
+    *tables.PAGES,
     *consumers.PAGES,
     *log.PAGES,
     *nodes.PAGES,

@@ -29,6 +29,7 @@ async def consumer(visit: Visit) -> Response:
         name=name,
         parts=await log.consumers(name),
         status=await log.status(),
+        gates=await visit.site.why.consumer(name),
         parked=await log.parked(name, after=after, limit=PARKED_ON_A_PAGE),
         more=PARKED_ON_A_PAGE,
         redact=visit.site.redact,

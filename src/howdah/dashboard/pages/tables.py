@@ -1,0 +1,122 @@
+"""Tables of the application's own as work queues: how they stand, their rows, and acts on these."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.responses import Response
+
+from howdah.dashboard.refusal import Refused
+from howdah.dashboard.visit import Page, Visit
+from howdah.errors import ConfigError, HowdahError
+from howdah.table.admin import Said, TableAdmin, TableStatus
+from howdah.table.columns import STATES
+from howdah.table.table import Table
+
+ON_A_PAGE = 50
+VERBS = {"retry": "Retry", "requeue": "Requeue", "cancel": "Cancel"}
+DETAILS = {
+    "retry": "Failed and errored ones start anew at once.",
+    "requeue": "They are worked on again, unless they are worked on now.",
+    "cancel": "Waiting ones are cancelled at once, others by the next heartbeat of their worker.",
+}
+
+
+async def tables(visit: Visit) -> Response:
+    """Every table, or what is wrong with it."""
+    found: list[tuple[str, TableStatus | str]] = []
+    for name, table in visit.site.app.tables.items():
+        try:
+            async with _admin(visit, table) as admin:
+                found.append((name, await admin.status()))
+        except HowdahError as error:
+            found.append((name, str(error)))
+    return visit.page("tables.html", tables=found, states=STATES)
+
+
+async def rows(visit: Visit) -> Response:
+    """The rows of one table, newest first."""
+    table = _table(visit, visit.param("name"))
+    state = visit.param("state") or None
+    async with _admin(visit, table) as admin:
+        before = _id(admin, visit.param("before")) if visit.param("before") else None
+        found = await admin.list(state, before=before, limit=ON_A_PAGE)
+        status = await admin.status()
+    return visit.page(
+        "rows.html",
+        name=table.name,
+        rows=found,
+        redact=visit.site.redact,
+        status=status,
+        state=state,
+        states=STATES,
+        first=before is None,
+        next=found[-1].id if len(found) == ON_A_PAGE else None,
+    )
+
+
+async def row(visit: Visit) -> Response:
+    """Why a row is, or is not, worked on."""
+    table = _table(visit, visit.param("name"))
+    async with _admin(visit, table) as admin:
+        id = _id(admin, visit.param("id"))
+    gates = await visit.site.why.row(table.options, id)
+    trail = await visit.site.admin.audit(thing="row", id=id, limit=20)
+    return visit.page("row.html", name=table.name, id=id, gates=gates, trail=trail)
+
+
+async def act(visit: Visit) -> Response:
+    """Retry, requeue or cancel chosen rows."""
+    table, verb, words = _table(visit, visit.field("name")), visit.field("verb"), visit.fields("id")
+    if verb not in VERBS:
+        raise Refused(400, f"There is no act {verb[:40]!r}.", f"Use {', '.join(VERBS)}.")
+    if not words:
+        raise Refused(400, "No row is chosen.", "Tick some.")
+    if not visit.sure():
+        what = f"row {words[0]}" if len(words) == 1 else f"{len(words)} rows"
+        return visit.ask(
+            f"{VERBS[verb]} {what} of {table.name}?", verb=VERBS[verb], detail=DETAILS[verb], danger=verb == "cancel"
+        )
+    async with _admin(visit, table) as admin:
+        said = await getattr(admin, verb)([_id(admin, word) for word in words])
+    return visit.go("/table", _summary(said), name=table.name)
+
+
+def _summary(said: Sequence[Said]) -> str:
+    counted = Counter(each.said for each in said)
+    return ", ".join(f"{count} {word}" for word, count in counted.most_common()) + "."
+
+
+def _table(visit: Visit, name: str) -> Table:
+    table = visit.site.app.tables.get(name)
+    if table is None:
+        raise Refused(404, f"There is no table {name[:100]!r} here.", "Serve with -a module:app to see its tables.")
+    return table
+
+
+def _id(admin: TableAdmin, word: str) -> Any:
+    if admin.numbered:
+        if not word.lstrip("-").isdecimal() or len(word) > 20:
+            raise Refused(400, f"{word[:40]!r} is no id of this table.", "Its ids are numbers.")
+        return int(word)
+    try:
+        return admin.read_id(word)
+    except ConfigError as error:
+        raise Refused(400, f"{error}.") from None
+
+
+@asynccontextmanager
+async def _admin(visit: Visit, table: Table) -> AsyncIterator[TableAdmin]:
+    async with (await visit.site.pool()).acquire() as conn:
+        yield await TableAdmin.open(conn, table.options, visit.site.database.schema)
+
+
+PAGES = [
+    Page("GET", "/tables", "read", tables),
+    Page("GET", "/table", "read", rows),
+    Page("GET", "/table/row", "read", row),
+    Page("POST", "/table/act", "all", act),
+]
