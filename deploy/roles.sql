@@ -48,9 +48,9 @@ begin
         select format('schema %I', nspname) as what from pg_namespace
         where nspname = 'howdah' and nspowner <> 'howdah_owner'::regrole
         union all
-        select format('%s %I.%I', case c.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end, 'howdah', c.relname)
+        select format('%s %I.%I', case c.relkind when 'S' then 'sequence' when 'v' then 'view' when 'c' then 'type' else 'table' end, 'howdah', c.relname)
         from pg_class c
-        where c.relnamespace = 'howdah'::regnamespace and c.relkind in ('r', 'p', 'v', 'S') and c.relowner <> 'howdah_owner'::regrole
+        where c.relnamespace = 'howdah'::regnamespace and c.relkind in ('r', 'p', 'v', 'S', 'c') and c.relowner <> 'howdah_owner'::regrole
           and not exists (select from pg_depend d where d.objid = c.oid and d.deptype = 'i' and c.relkind = 'S')
         union all
         select format('function %s', p.oid::regprocedure) from pg_proc p
@@ -65,25 +65,29 @@ begin
     revoke all on all functions in schema howdah from public, howdah_worker, howdah_fleet, howdah_enqueue, howdah_read;
     grant usage on schema howdah to howdah_worker, howdah_fleet, howdah_enqueue, howdah_read;
 
-    -- Partitions come and go, and jobs are enqueued, with the rights of the owner.
+    -- Partitions come and go, jobs are enqueued and the audit is pruned with the rights of the owner.
     alter function howdah.grow security definer;
     alter function howdah.prune_partition security definer;
     alter function howdah.enqueue security definer;
+    alter function howdah.prune_audit security definer;
 
     grant execute on function howdah.enqueue to howdah_enqueue;
     grant execute on all functions in schema howdah to howdah_worker, howdah_fleet;
-    grant execute on function howdah.frontier, howdah.channel, howdah.log_channel, howdah.part_of to howdah_read;
+    grant execute on function howdah.frontier, howdah.channel, howdah.log_channel, howdah.part_of, howdah.job_at, howdah.fingerprint
+        to howdah_read;
 
     grant select, insert, update, delete on all tables in schema howdah to howdah_worker, howdah_fleet;
     grant usage, select, update on all sequences in schema howdah to howdah_worker, howdah_fleet;
     grant select on all tables in schema howdah to howdah_read;
     grant select on all sequences in schema howdah to howdah_read;
 
-    -- The history of the schema is the owner's to write; events are never changed; tokens are made by the owner.
+    -- The history of the schema is the owner's to write; events and the audit are never changed; tokens are made by the owner.
     revoke insert, update, delete on howdah.migration from howdah_worker, howdah_fleet;
     revoke update, delete on howdah.event from howdah_worker;
+    revoke update, delete, truncate on howdah.audit from howdah_worker, howdah_fleet;
     revoke insert, update, delete on howdah.event, howdah.consumer, howdah.share, howdah.checkpoint, howdah.parked, howdah.leader
         from howdah_fleet;
+    revoke insert, update, delete on howdah.webhook, howdah.notice, howdah.queue_mark, howdah.queue_stuck from howdah_fleet;
     revoke all on howdah.api_token from howdah_worker;
     revoke insert, update, delete on howdah.api_token from howdah_fleet;
     grant update (used_at) on howdah.api_token to howdah_fleet;

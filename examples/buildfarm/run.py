@@ -109,6 +109,8 @@ async def ask(client: httpx.AsyncClient, kind: str, **spec: Any) -> None:
     for run in (await client.get(f"/jobs/{job['id']}/runs")).json()["runs"]:
         state = " ".join(filter(None, (run["state"], run.get("code"))))
         print(f"  run {run['attempt']}  {state}  changed {run['result']['files_changed']}")
+        for file in run["result"]["artifacts"]:
+            print(f"  {file['name']}  {file['size']} bytes  sha256 {file['sha256'][:12]}…")
 
 
 async def work(url: str, token: str, bare: Path) -> None:
@@ -116,7 +118,8 @@ async def work(url: str, token: str, bare: Path) -> None:
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30) as client:
         push = {"git_clone_url": str(bare), "auto_commit": True, "auto_push": True}
-        await ask(client, "build", prompt="elephants", template="page", variables={"colour": "grey"}, **push)
+        page = {"template": "page", "variables": {"colour": "grey"}, "artifacts": ["*.html"]}
+        await ask(client, "build", prompt="elephants", **page, **push)
         await ask(client, "sdlc", command="feature", args=["init", "search"], git_clone_url=str(bare))
         await ask(client, "build", prompt="delete everything", **push)
         await ask(client, "build", prompt="write a page about secrets", git_clone_url="/etc")

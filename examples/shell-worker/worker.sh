@@ -3,16 +3,16 @@
 # prints is the result, what it writes to stderr is kept as the job's log, and its exit code says how it ended.
 # HOWDAH_SERVER is the control plane, HOWDAH_TOKEN a token with the scope work. TERM drains.
 set -u
-kinds=${KINDS:-$(dirname "$0")/kinds} dir=$(mktemp -d) heart='' asking='' stopping='' token=0
-trap 'stopping=1; [ -z "$asking" ] || kill "$asking" 2>/dev/null' TERM INT
+kinds=${KINDS:-$(dirname "$0")/kinds} dir=$(mktemp -d) heart='' polling='' stopping='' token=0
+trap 'stopping=1; [ -z "$polling" ] || kill "$asking" 2>/dev/null' TERM INT # what is being said is said to its end
 trap '[ -z "$heart" ] || kill "$heart"; rm -rf "$dir"' EXIT
 ask() { # METHOD PATH BEARER BODY NAME: $status (000: nobody answered), the answer in $dir/NAME
     printf %s "$4" >"$dir/$5.body"
     printf 'header = "Authorization: Bearer %s"\n' "$3" | # not as an argument, which everybody could see
         curl -s -m 40 -K - -X "$1" --data-binary "@$dir/$5.body" -D "$dir/$5.head" -o "$dir/$5" -w '%{http_code}' \
             "$HOWDAH_SERVER$2" >"$dir/$5.status" & asking=$!
-    wait "$asking"
-    asking='' status=$(cat "$dir/$5.status")
+    while wait "$asking"; kill -0 "$asking" 2>/dev/null; do :; done # a signal ends a wait
+    status=$(cat "$dir/$5.status")
     : "${status:=000}"
 }
 tell() { ask "$1" "/workers/$id$2" "$credential" "$3" "$4"; }
@@ -54,7 +54,7 @@ run() { # one job, and how it ended: said again until somebody answers, which do
 }
 register
 until [ "$stopping" ]; do
-    tell POST /claim "{\"wait\": 20, \"after\": $token}" claimed # what was given out since, and never got here, goes back
+    polling=1; tell POST /claim "{\"wait\": 20, \"after\": $token}" claimed; polling='' # what got lost since, "after" hands back
     case $status in 200) run ;; 404) register ;; 204) ! grep -qi '^howdah-reason: draining' "$dir/claimed.head" || break ;; *) sleep 1 ;; esac
 done
 tell DELETE '' '' bye

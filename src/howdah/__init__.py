@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from howdah.log.event import Appended, Event, NewEvent, current_event
     from howdah.outcome import Cancel, Outcome, Snooze
     from howdah.retry import Backoff
+    from howdah.secret import Secret
     from howdah.store import Transaction
     from howdah.table.budget import Budget
     from howdah.table.columns import Columns
@@ -65,6 +66,7 @@ __all__ = [
     "Retention",
     "Retry",
     "SchemaError",
+    "Secret",
     "Snooze",
     "State",
     "StreamConflict",
@@ -106,6 +108,7 @@ _HOMES = {
     "howdah.log.event": ("Appended", "Event", "NewEvent", "current_event"),
     "howdah.outcome": ("Cancel", "Outcome", "Snooze"),
     "howdah.retry": ("Backoff",),
+    "howdah.secret": ("Secret",),
     "howdah.store": ("Transaction",),
     "howdah.table.budget": ("Budget",),
     "howdah.table.columns": ("Columns",),

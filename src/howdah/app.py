@@ -25,10 +25,12 @@ from howdah.log.consumer import Consumer, ConsumerSettings, options_of
 from howdah.log.crew import Crew
 from howdah.log.log import Log
 from howdah.log.types import Types
+from howdah.notices.webhooks import Webhooks
 from howdah.pg import migrate
 from howdah.pg.borrow import is_native
 from howdah.pg.database import Database, dsn_from_environment
 from howdah.place import Place, Portal
+from howdah.redact import Hook, Redact
 from howdah.retry import Retries
 from howdah.store import Transaction
 from howdah.table.options import TableOptions, TableSettings
@@ -37,6 +39,7 @@ from howdah.task import P, R, Settings, Task
 from howdah.upkeep import builtin
 from howdah.upkeep.pruner import Retention
 from howdah.upkeep.scheduler import Scheduler
+from howdah.why.why import Why
 from howdah.work.options import WorkerOptions
 
 H = TypeVar("H")
@@ -52,11 +55,14 @@ class Howdah:
         schema: str = "howdah",
         largest_payload: int = LARGEST,
         retention: Retention | None = None,
+        redact: Hook | None = None,
     ) -> None:
         self._dsn = dsn
         self._schema = schema
         self._largest = largest_payload
         self.retention = retention or Retention()
+        self.redact = Redact(hook=redact)
+        """What people are shown of jobs."""
         self.tasks: dict[str, Task[..., Any]] = {}
         self.tables: dict[str, Table] = {}
         self.schedules: dict[str, Schedule] = {}
@@ -68,6 +74,9 @@ class Howdah:
         self._own: dict[str, Task[..., Any]] = {}
         self.prune = self._bring(builtin.prune(lambda: self.database, lambda: self.retention))
         """A task that comes with every app: prune by its retention, or by the seconds given."""
+        self.webhooks = Webhooks(self._bring)
+        """Who outside is told what happens."""
+        self.webhook = self.webhooks.add
         self._here = Place(self)
         self._portal: Portal | None = None
         self._lock = threading.Lock()
@@ -242,6 +251,11 @@ class Howdah:
         """Look at jobs, retry, cancel, pause."""
         return self._here.admin()
 
+    @property
+    def why(self) -> Why:
+        """Why a job does not run, a consumer does not move, a row is left alone."""
+        return self._here.why()
+
     async def migrate(self) -> list[migrate.Migration]:
         """Bring the schema to the version this code needs."""
         return await migrate.migrate(self.database)
@@ -256,10 +270,11 @@ class Howdah:
         return Conductor(
             self.database,
             fronts,
-            options or WorkerOptions(),
+            self.webhooks.serving(options or WorkerOptions()),
             retention=self.retention,
             scheduler=self._scheduler if self.schedules else None,
             upkeep=upkeep,
+            relay=self.webhooks.relay(self.database),
             crew=(lambda site, quiet: Crew(self.consumers, self.types, site, quiet)) if self.consumers else None,
         )
 

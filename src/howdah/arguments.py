@@ -8,22 +8,45 @@ import math
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from msgspec.structs import astuple
 
 from howdah.errors import ArgumentError, ConfigError, Poison
+from howdah.secret import Secret, masked, pointers
 
 LARGEST = 1024 * 1024
 DEEPEST = 100
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_DECOY = uuid4().hex
 
 
-def encode(value: Any, *, what: str, largest: int = LARGEST) -> bytes:
+def encode_other(value: Any) -> Any:
+    """What msgspec cannot encode by itself: a pydantic model. A :class:`Secret` is refused."""
+    if isinstance(value, Secret):
+        raise TypeError("a Secret is sent only as an argument annotated Secret[…]; reveal() it where others may see it")
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def reveal(value: Any) -> Any:
+    """The same, and a :class:`Secret` as what it is."""
+    return value.reveal() if isinstance(value, Secret) else encode_other(value)
+
+
+@cache
+def _encoder(hook: Callable[[Any], Any]) -> msgspec.json.Encoder:
+    return msgspec.json.Encoder(enc_hook=hook)
+
+
+def encode(value: Any, *, what: str, largest: int = LARGEST, hook: Callable[[Any], Any] = encode_other) -> bytes:
     """``value`` as JSON that PostgreSQL keeps unharmed, or :class:`ArgumentError`."""
     try:
-        data = msgspec.json.encode(value, enc_hook=_encode_other)
+        data = _encoder(hook).encode(value)
     except RecursionError:
         raise ArgumentError(f"{what} is nested too deeply; {DEEPEST} levels are allowed") from None
     except UnicodeEncodeError as error:
@@ -36,9 +59,9 @@ def encode(value: Any, *, what: str, largest: int = LARGEST) -> bytes:
         )
     if b"\\u0000" in data and _NUL.search(data):
         raise ArgumentError(f"{what} holds a NUL character, which PostgreSQL cannot store")
-    if b"null" in data and _not_a_number(value):
+    if b"null" in data and _not_a_number(value, hook):
         raise ArgumentError(f"{what} holds NaN or infinity, which is not JSON")
-    if data.count(b"[") + data.count(b"{") > DEEPEST and _depth(data) > DEEPEST:
+    if len(data) > 2 * DEEPEST and data.count(b"[") + data.count(b"{") > DEEPEST and _depth(data) > DEEPEST:
         raise ArgumentError(f"{what} is nested {_depth(data)} levels deep, {DEEPEST} are allowed")
     return data
 
@@ -48,6 +71,7 @@ class Arguments:
 
     def __init__(self, kind: str, function: Callable[..., Any], injected: Mapping[type, str]) -> None:
         self.kind = kind
+        self._what = f"the call of task {kind!r}"
         self._function = function
         self.injected: dict[str, str] = {}
         """Parameter name by what is put there when the handler runs: ``tx``."""
@@ -73,9 +97,11 @@ class Arguments:
             "Arguments", fields, forbid_unknown_fields=True, kw_only=True, namespace={"__module__": __name__}
         )
         try:
-            self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_other)
+            self._decoder = msgspec.json.Decoder(self._struct, dec_hook=decode_other)
         except TypeError as error:
             raise ConfigError(f"task {kind!r} has a parameter of a type that cannot travel as JSON: {error}") from None
+        self.secrets = pointers(self._struct)
+        """Where in the payload secrets are."""
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], largest: int = LARGEST) -> bytes:
         """The payload of a call, or :class:`ArgumentError` with nothing sent."""
@@ -88,9 +114,21 @@ class Arguments:
             if name in values:
                 raise ArgumentError(f"task {self.kind!r} got {name!r} twice")
             values[name] = value
-        payload = encode(values, what=f"the call of task {self.kind!r}", largest=largest)
+        if self.secrets:
+            payload = encode(values, what=self._what, largest=largest, hook=reveal)
+            self._refuse_elsewhere(values)
+        else:
+            payload = encode(values, what=self._what, largest=largest)
         self.decode(payload)
         return payload
+
+    def _refuse_elsewhere(self, values: Mapping[str, Any]) -> None:
+        """A secret in a place that is not marked would be shown."""
+        sent = msgspec.json.decode(msgspec.json.encode(values, enc_hook=_disguise))
+        if _DECOY.encode() in msgspec.json.encode(masked(sent, self.secrets)):
+            raise ArgumentError(
+                f"task {self.kind!r} got a Secret where none is expected; annotate the parameter Secret[…]"
+            )
 
     def decode(self, payload: bytes) -> Any:
         """The typed arguments, or :class:`ArgumentError`."""
@@ -134,16 +172,25 @@ def _field(default: Any) -> Any:
     return msgspec.field(default_factory=lambda: default)
 
 
-def _encode_other(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError(f"a {type(value).__name__} has no JSON form")
+def _disguise(value: Any) -> Any:
+    return _DECOY if isinstance(value, Secret) else encode_other(value)
 
 
-def _decode_other(kind: type, value: Any) -> Any:
+def decode_other(kind: Any, value: Any) -> Any:
+    """Make what msgspec cannot make by itself: a :class:`Secret`, a pydantic model."""
+    if kind is Secret or typing.get_origin(kind) is Secret:
+        return Secret(_confide(value, *typing.get_args(kind)))
     if hasattr(kind, "model_validate"):
         return kind.model_validate(value)
     raise TypeError(f"a {kind.__name__} cannot be made from JSON")
+
+
+def _confide(value: Any, kind: Any = Any) -> Any:
+    try:
+        return msgspec.convert(value, kind, dec_hook=decode_other, str_keys=True)
+    except Exception:
+        # not a word of what it was: some messages quote it
+        raise ValueError(f"Expected a secret `{getattr(kind, '__name__', kind)}`, got something else") from None
 
 
 def _reword(text: str) -> str:
@@ -154,7 +201,7 @@ def _reword(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _not_a_number(value: Any) -> bool:
+def _not_a_number(value: Any, hook: Callable[[Any], Any]) -> bool:
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -166,7 +213,9 @@ def _not_a_number(value: Any) -> bool:
         elif isinstance(item, list | tuple | set | frozenset):
             waiting.extend(item)
         elif isinstance(item, msgspec.Struct) or dataclasses.is_dataclass(item) or hasattr(item, "model_dump"):
-            waiting.append(msgspec.to_builtins(item, enc_hook=_encode_other))
+            waiting.append(msgspec.to_builtins(item, enc_hook=hook))
+        elif isinstance(item, Secret):
+            waiting.append(item.reveal())
     return False
 
 

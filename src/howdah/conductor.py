@@ -15,6 +15,7 @@ from howdah.log.crew import Crew
 from howdah.node.beat import Pulse
 from howdah.node.heart import Beat, Heart
 from howdah.node.registry import deregister, node_name, register
+from howdah.notices.relay import Relay
 from howdah.pg import migrate
 from howdah.pg.database import Database
 from howdah.service import every
@@ -45,6 +46,7 @@ class Conductor:
         retention: Retention | None = None,
         scheduler: Callable[[], Scheduler] | None = None,
         upkeep: bool = True,
+        relay: Relay | None = None,
         crew: Callable[[Site, Quiet], Crew] | None = None,
     ) -> None:
         self._database = database
@@ -53,6 +55,7 @@ class Conductor:
         self._retention = retention or Retention()
         self._scheduler = scheduler
         self._with_upkeep = upkeep
+        self._relay = relay
         self._make_crew = crew
         self.node = 0
         self.workers: list[Worker] = []
@@ -60,6 +63,7 @@ class Conductor:
         self.beats: list[Beat] = []
         self.crew: Crew | None = None
         self.heart: Heart | None = None
+        self._slots = Slots(options.slots)
         self._stopping = self._now = False
 
     @property
@@ -87,14 +91,21 @@ class Conductor:
         options = self._options
         queues = list(options.queues) if options.queues is not None else None
         kinds = [kind for front in self._fronts for kind in front.handlers]
-        self.node = await register(self._database, version=__version__, queues=queues, kinds=kinds, slots=options.slots)
+        self.node = await register(self._database, version=__version__, kinds=kinds, options=options)
         # the statements of handlers may take as long as their jobs
         pool = await self._database.pool(max(4, min(options.slots, 20)), command_timeout=None)
         over = asyncio.Event()
         beside: list[asyncio.Task[None]] = []
         try:
             await self._open(
-                Site(database=self._database, node=self.node, pool=pool, options=options, pulse=self._pulse)
+                Site(
+                    database=self._database,
+                    node=self.node,
+                    pool=pool,
+                    options=options,
+                    pulse=self._pulse,
+                    drain=self._drain,
+                )
             )
             log.info("node %d (%s) starts: %d slots, queues %s", self.node, node_name(), options.slots, _say(queues))
             telemetry.emit("node.start", node=self.node, name=node_name(), queues=queues, slots=options.slots)
@@ -111,12 +122,11 @@ class Conductor:
             telemetry.emit("node.stop", node=self.node, seconds=seconds)
 
     async def _open(self, site: Site) -> None:
-        shared = Slots(self._options.slots)
         quiet = Quiet(len(self._fronts) + bool(self._make_crew))
         for front in self._fronts:
             opened = await front.open(site)
             self.open.append(opened)
-            slots = shared if front.shares_slots else None
+            slots = self._slots if front.shares_slots else None
             worker = Worker(opened.store, front.handlers, front.options(self._options), slots, quiet)
             if self._stopping:
                 worker.stop(now=self._now)
@@ -148,6 +158,8 @@ class Conductor:
             scheduler = self._scheduler() if self._scheduler else None
             upkeep = Upkeep(self._database, retention=self._retention, scheduler=scheduler)
             beside.append(asyncio.create_task(upkeep.run(over), name="howdah upkeep"))
+            if self._relay:
+                beside.append(asyncio.create_task(self._relay.run(over), name="howdah notices"))
 
     async def _work(self) -> None:
         """Run every worker, and the consumers; if one breaks, the others drain."""
@@ -166,7 +178,18 @@ class Conductor:
         draining = bool(self.workers) and not self.ready
         state = "draining" if draining else "busy" if running else "idle"
         troubled = any(front.troubled for front in self.open) or (self.crew is not None and self.crew.troubled)
-        return Pulse(state, running, troubled)
+        return Pulse(state, running, troubled, self._beside())
+
+    def _beside(self) -> int:
+        """Slots taken by other than jobs under a lease, one each."""
+        jobs = [worker for front, worker in zip(self._fronts, self.workers, strict=False) if front.name == "jobs"]
+        leased = sum(not attempt.over for worker in jobs for attempt in worker.running)
+        return max(0, self._slots.taken - leased)
+
+    def _drain(self) -> None:
+        if not self._stopping:
+            log.info("node %d was asked to drain", self.node)
+            self.stop()
 
     def _lose_expired(self) -> None:
         for worker in self.workers:

@@ -19,8 +19,11 @@ from howdah.app import Howdah
 from howdah.errors import ConfigError
 from howdah.fleet.options import ServeOptions
 from howdah.jobs.labels import check_label
+from howdah.notices.said import webhooks_of
+from howdah.notices.webhook import Webhook
 from howdah.parts import PARTS, Keep, Serve
 from howdah.pg.database import Database, dsn_from_environment
+from howdah.redact import KEYS, Hook, Redact
 from howdah.task import Task
 from howdah.upkeep.pruner import Retention
 from howdah.work.options import WorkerOptions, parse_queues
@@ -68,6 +71,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What this node has that jobs may require."""
     serve: Serve | None = None
     retention: Keep | None = None
+    redact: str | None = None
+    """A regular expression of keys whose values nobody is shown."""
+    webhook: list[Webhook] | None = None
+    """Who outside is told what happens, besides those the application names."""
     log_level: Literal["debug", "info", "warning", "error", "critical"] | None = None
     log_json: bool | None = None
 
@@ -85,6 +92,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f' or write dsn = "…" into {FILE}'
             )
         return Database(dsn, schema=self.schema or "howdah")
+
+    def redaction(self, hook: Hook | None = None) -> Redact:
+        """What people are shown of jobs: these keys are hidden, and then the application has its say."""
+        return Redact(KEYS if self.redact is None else self.redact, hook)
 
     def worker_options(self, **more: Any) -> WorkerOptions:
         """How a worker behaves, with the defaults for what was not said."""
@@ -106,6 +117,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             done=default.done if said.done is None else said.done,
             failed=default.failed if said.failed is None else said.failed,
             logs=default.logs if said.logs is None else said.logs,
+            audit=default.audit if said.audit is None else said.audit,
         )
 
 
@@ -117,7 +129,10 @@ def load(path: str | None = None) -> Settings:
         if part in said and part in above:  # what only the file says of it stays
             fields = msgspec.structs.asdict(above[part])
             above[part] = msgspec.structs.replace(said[part], **{k: v for k, v in fields.items() if v is not None})
-    return Settings(**(said | above)).over(dsn=dsn_from_environment())
+    told = _named(
+        str(file or "the environment"), lambda raw: webhooks_of(raw, os.environ, seconds), said.pop("webhook", [])
+    )
+    return Settings(**(said | above), webhook=told or None).over(dsn=dsn_from_environment())
 
 
 def _dsn_of_dev() -> str | None:
@@ -214,7 +229,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for name in (*Settings.__struct_fields__, "concurrency"):
         value = environ.get(f"HOWDAH_{name.upper()}")
-        if value and name not in PARTS:
+        if value and name not in PARTS and name != "webhook":
             table[name] = value.lower() if name in ("notify", "leader", "log_json", "log_level") else value
     for key, part in PARTS.items():
         said = {name: environ.get(f"HOWDAH_{key}_{name}".upper()) for name in part.__struct_fields__}
@@ -226,6 +241,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 def _settle(table: Mapping[str, Any], source: str, name: Callable[[str], str], *, strict: bool) -> dict[str, Any]:
     """The table of one source with every value in its own type; ``name`` says what a key is called there."""
     table = dict(table)
+    raw = {"webhook": table.pop("webhook")} if "webhook" in table else {}
     if "concurrency" in table:
         if "slots" in table:
             raise ConfigError(f"{source}: slots and concurrency are the same; say one of them")
@@ -252,7 +268,8 @@ def _settle(table: Mapping[str, Any], source: str, name: Callable[[str], str], *
     except msgspec.ValidationError as error:
         said, _, where = str(error).partition(" - at `$.")
         raise ConfigError(f"{name(where.rstrip('`'))}: {said[:1].lower()}{said[1:]}") from None
-    return {key: getattr(settings, key) for key in Settings.__struct_fields__ if getattr(settings, key) is not None}
+    given = {key: getattr(settings, key) for key in Settings.__struct_fields__}
+    return {key: value for key, value in given.items() if value is not None} | raw
 
 
 def _named(name: str, read: Callable[[Any], T], value: object) -> T:

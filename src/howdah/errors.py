@@ -85,8 +85,8 @@ class Retry(Exception):
 class CodedError(Exception):
     """Raise it in a handler to say of which class a failure is; the class decides whether a retry is of use.
 
-    ``code`` is RATE_LIMITED, AUTH_FAILED, TIMEOUT, AGENT_ERROR or INVALID_SPEC. ``hold``: the workers of the fleet
-    leave this kind of job alone until it is time to try again, or for so many seconds.
+    ``code`` is RATE_LIMITED, AUTH_FAILED, TIMEOUT, AGENT_ERROR or INVALID_SPEC. ``hold``: all nodes leave
+    this kind of job alone until it is time to try again, or for so many seconds.
     """
 
     def __init__(

@@ -24,6 +24,8 @@ class Site:
     pool: Any
     options: WorkerOptions
     pulse: Callable[[], Pulse]
+    drain: Callable[[], None]
+    """Called when somebody asked the node to drain, maybe more than once."""
 
 
 class OpenFront(Protocol):

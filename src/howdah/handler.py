@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
+
+import msgspec
 
 from howdah.arguments import Arguments
 from howdah.errors import ConfigError
 from howdah.job import Job
 from howdah.outcome import Ack
 from howdah.retry import Backoff, Retries
+from howdah.scrub import spellings, told
+from howdah.secret import leaves, marks
 from howdah.store import Transaction
 
 Executor = Literal["async", "thread", "process"]
@@ -50,6 +54,7 @@ class Handler:
         self.plain = self.executor == "async" and not transactional and not self.has_after
         self.retries: Retries = retries if retries is not None else Backoff()
         self.arguments = Arguments(kind, function, {Transaction: "tx"})
+        self.secrets = self.arguments.secrets
         if transactional and self.executor != "async":
             raise ConfigError(f"task {kind!r} is transactional, so it must be `async def` without an executor")
         if transactional and "tx" not in self.arguments.injected:
@@ -59,6 +64,8 @@ class Handler:
 
     def call(self, job: Job, extra: Mapping[str, Any] | None = None) -> Any:
         """Call the function for this job, with what is injected."""
+        if job.meta_json is not None or self.secrets:
+            keep_secret(job, self.secrets)
         return self.arguments.call(job.payload, extra)
 
     async def after(self, job: Job, ack: Ack) -> None:
@@ -66,6 +73,17 @@ class Handler:
 
     def __repr__(self) -> str:
         return f"Handler({self.kind!r}, {self.executor})"
+
+
+def keep_secret(job: Job, secrets: Sequence[str] = ()) -> None:
+    """From here on no text that is kept shows the secrets of this job: those named, and those it is marked with."""
+    places = (*secrets, *marks(job.meta_json))
+    if not places:
+        return
+    try:
+        told.set(spellings(leaves(msgspec.json.decode(job.payload), places)))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass  # it cannot be read, so the handler will not see it either
 
 
 def check_name(what: str, name: object) -> str:

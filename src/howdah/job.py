@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from howdah.errors import HowdahError
+from howdah.secret import MARK
 
 
 class State(StrEnum):
@@ -46,7 +47,13 @@ class Job(msgspec.Struct, gc=False):
     @property
     def meta(self) -> dict[str, Any]:
         """The metadata given at enqueue."""
-        return msgspec.json.decode(self.meta_json, type=dict[str, Any]) if self.meta_json else {}
+        given = msgspec.json.decode(self.meta_json, type=dict[str, Any]) if self.meta_json else {}
+        given.pop(MARK, None)
+        return given
+
+    def __repr__(self) -> str:
+        # without the payload: there may be secrets in it
+        return f"Job({self.id!r}, {self.kind!r}, queue={self.queue!r}, attempt={self.attempt}, token={self.token})"
 
     @property
     def is_last_attempt(self) -> bool:

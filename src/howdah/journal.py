@@ -20,6 +20,7 @@ import msgspec
 
 from howdah.errors import HowdahError, LeaseLost
 from howdah.job import Job, current
+from howdah.scrub import hide, told
 from howdah.service import Outage, wait
 
 log = logging.getLogger("howdah.job")
@@ -245,6 +246,8 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
+    if secrets := told.get():
+        text = hide(text, secrets)
     return text.replace("\0", "\\0").encode("utf-8", "replace").decode()
 
 

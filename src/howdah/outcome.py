@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import msgspec
 
@@ -55,3 +58,21 @@ class Ack(msgspec.Struct, gc=False):
     """The store already knows: it was committed with the handler's own transaction."""
     hold: float | None = None
     """Seconds the fleet shall leave this kind of job alone."""
+
+
+class Acks(list[Ack]):
+    """Outcomes that were accepted. Those who only count them share the counting."""
+
+    @classmethod
+    def of(cls, acks: list[Ack]) -> Acks:
+        """The same, ready to be counted."""
+        return acks if isinstance(acks, cls) else cls(acks)
+
+    @cached_property
+    def took(self) -> Mapping[tuple[str, str, Outcome], list[int]]:
+        """The microseconds of each, by queue, kind and outcome."""
+        took: defaultdict[tuple[str, str, Outcome], list[int]] = defaultdict(list)
+        for ack in self:
+            job = ack.job
+            took[job.queue, job.kind, ack.outcome].append(ack.took)
+        return took

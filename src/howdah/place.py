@@ -17,6 +17,7 @@ from howdah.log.append import ForeignAppender
 from howdah.log.log import Clients, clients
 from howdah.log.types import Types
 from howdah.pg.database import Database
+from howdah.why.why import Why
 
 T = TypeVar("T")
 POOL_SIZE = 10
@@ -60,6 +61,10 @@ class Place:
         if self._admin is None:
             self._admin = Admin(self._app.database, self._pool)
         return self._admin
+
+    def why(self) -> Why:
+        self._settle()
+        return Why(self._app.database, self._pool)
 
     def log(self) -> Clients:
         self._settle()

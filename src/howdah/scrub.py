@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from types import TracebackType
+from urllib.parse import quote, quote_plus
 
 LONGEST_MESSAGE = 2_000
 LONGEST_TRACEBACK = 8_000
+SHORTEST = 3
+"""Characters of a secret that is looked for in texts: a shorter one is in every text."""
+SURE = 6
+"""Characters from which on it is hidden within a word, too."""
+MOST_WORK = 50_000_000
+"""Secrets times characters that are compared; beyond, nothing of a text is shown."""
+
+told: ContextVar[Sequence[str]] = ContextVar("howdah_told", default=())
+"""What the handler that runs here was told in confidence, as :func:`spellings`: no text that is kept shows it."""
 
 _ADDRESS = re.compile(r"://[^\s?]*")
 _IN_ADDRESS = re.compile(r"(://[^\s:/@]*):[^\s?]+@")
@@ -33,6 +46,8 @@ def scrub(text: str) -> str:
     >>> scrub("cannot reach postgresql://me:hunter2@db/app with token=abc")
     'cannot reach postgresql://me:***@db/app with token=***'
     """
+    if secrets := told.get():
+        text = hide(text, secrets)
     text = _ADDRESS.sub(_without_password, text)
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
@@ -43,6 +58,32 @@ def _without_password(address: re.Match[str]) -> str:
     # up to the last @ only: beyond it every :// would be tried in vain, to the end, and texts may be hostile
     text, end = address[0], address[0].rfind("@") + 1
     return _IN_ADDRESS.sub(r"\1:***@", text[:end]) + text[end:]
+
+
+def spellings(secrets: Iterable[str]) -> tuple[str, ...]:
+    """How secrets may look in a text: as they are, escaped, and line by line; the longest first."""
+    found = set()
+    for secret in secrets:
+        for each in (secret, *secret.splitlines()):
+            found |= {each, each.strip(), quote(each, ""), quote_plus(each)}
+            found |= {repr(each)[1:-1], ascii(each)[1:-1], repr(each.encode())[2:-1]}
+            found |= {json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1]}
+    return tuple(sorted((each for each in found if len(each) >= SHORTEST), key=lambda each: (-len(each), each)))
+
+
+def hide(text: str, secrets: Sequence[str]) -> str:
+    """Hide what was told in confidence, by its spellings.
+
+    >>> hide("card 4111-1111 with 737 refused, code 17370", spellings(["4111-1111", "737"]))
+    'card *** with *** refused, code 17370'
+    """
+    if len(text) * len(secrets) > MOST_WORK:
+        return "***"
+    for secret in secrets:
+        if secret in text:
+            word = re.escape(secret)
+            text = re.sub(word if len(secret) >= SURE else rf"(?<!\w){word}(?!\w)", "***", text)
+    return text
 
 
 def shorten(text: str, longest: int) -> str:

@@ -12,6 +12,7 @@ from howdah.arguments import LARGEST, encode
 from howdah.handler import Handler
 from howdah.jobs.labels import queue_for
 from howdah.jobs.new import Enqueued, NewJob
+from howdah.secret import marked
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,6 +61,8 @@ class Task(Generic[P, R]):
         self._settings = settings
         self._conn = conn
         self._largest = largest
+        self._secrets = handler.secrets
+        self._model: NewJob | None = None
         functools.update_wrapper(self, handler.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -122,10 +125,20 @@ class Task(Generic[P, R]):
         )
 
     def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
+        if self._model is None:
+            self._model = self._make_model()
+        job: NewJob = self._model.__copy__()  # type: ignore[attr-defined]  # the quickest way to make one
+        job.payload = self.handler.arguments.encode(args, kwargs, self._largest)
+        job.trace = self._app.trace_context()
+        if self._settings.meta:  # a mapping of the caller's, which may change
+            job.meta = self._meta(self._settings.meta)
+        return job
+
+    def _make_model(self) -> NewJob:
+        """What all its jobs have in common, checked once."""
         say = self._settings
-        job = NewJob(
+        model = NewJob(
             kind=self.handler.kind,
-            payload=self.handler.arguments.encode(args, kwargs, self._largest),
             queue=queue_for(say.queue, say.requires) if say.requires else say.queue,
             priority=say.priority,
             run_at=say.run_at,
@@ -133,11 +146,14 @@ class Task(Generic[P, R]):
             max_attempts=say.max_attempts,
             timeout=say.timeout,
             key=say.key,
-            meta=encode(dict(say.meta), what="meta", largest=self._largest) if say.meta else None,
-            trace=self._app.trace_context(),
+            meta=self._meta(say.meta) if say.meta or self._secrets else None,
         )
-        job.check()
-        return job
+        model.check()
+        return model
+
+    def _meta(self, given: Mapping[str, Any] | None) -> bytes:
+        said = marked(given, self._secrets) if self._secrets else dict(given or {})
+        return encode(said, what="meta", largest=self._largest)
 
 
 Decorator = Callable[[Callable[P, R]], Task[P, R]]

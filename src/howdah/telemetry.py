@@ -22,6 +22,8 @@ Rooms emit, exporters in ``observe`` subscribe, and neither imports the other. A
     leader.lose    it no longer does
     consumer.assign   moves (int), unassigned (list of names nobody can consume)
     schedule.fire  name, slots (int), job: a recurring job was enqueued for so many slots
+    notice.relay   notices (int): they became jobs that deliver them
+    notice.drop    notices (int): too old, or too many for their webhook
     node.start     node, name, queues, slots
     node.stop      node, seconds
     node.beat      node, lag (seconds the heartbeat came late)

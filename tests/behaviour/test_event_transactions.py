@@ -75,7 +75,7 @@ async def test_a_node_that_stops_at_once_leaves_nothing_of_both(app, seen):
 
     await append(app, "Order-1")
     async with node(app) as conductor:
-        await asyncio.wait_for(inside.wait(), 10)
+        await asyncio.wait_for(inside.wait(), 30)
         conductor.stop(now=True)
     row = await standing(app, "projection")
     assert (await seen(), row.position, row.failures) == ([], 0, 0)
@@ -96,7 +96,7 @@ async def test_a_node_that_stops_finishes_its_batch_first(app, seen):
 
     await append(app, "Order-1", "Order-2", "Order-3")
     async with node(app) as conductor:
-        await asyncio.wait_for(inside.wait(), 10)
+        await asyncio.wait_for(inside.wait(), 30)
         conductor.stop()
 
     assert await seen() == ["Order-1", "Order-2"]

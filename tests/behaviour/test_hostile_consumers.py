@@ -38,7 +38,7 @@ async def standing(app: Howdah, name: str) -> Any:
 
 async def halted(app: Howdah, name: str) -> Any:
     """Wait until a consumer stands still; returns how it stands."""
-    return await eventually(lambda: _halted(app, name), 20)
+    return await eventually(lambda: _halted(app, name))
 
 
 async def _halted(app: Howdah, name: str) -> Any:
@@ -180,7 +180,7 @@ async def test_a_handler_that_blocks_the_loop_past_its_lease_does_not_apply_twic
     await append(app, "Order-1", "Order-2")
     async with node(app, lease=1.0, heartbeat=0.2):
         await eventually(lambda: _blocked(blocked))
-        await app.log.wait_for("blocks", 2, timeout=20)
+        await app.log.wait_for("blocks", 2, timeout=30)
 
     assert await seen() == ["Order-1", "Order-2"]
     assert (await standing(app, "blocks")).error is None
@@ -194,10 +194,10 @@ async def test_a_handler_may_do_other_things_for_longer_than_the_lease(app, seen
     @app.consumer("patient")
     async def patient(event, tx):
         await tx.execute("insert into seen (stream) values ($1)", event.stream)
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(4.5)
 
     await append(app, "Order-1")
-    await drain(app, lease=1.0, heartbeat=0.2)
+    await drain(app, lease=2.5, heartbeat=0.2)
     assert await seen() == ["Order-1"]
 
 

@@ -201,7 +201,7 @@ async def test_sys_exit_in_a_thread_is_a_failure(app, conn):
 
 
 async def test_plain_functions_run_in_threads_beside_each_other(app, conn):
-    together = threading.Barrier(4, timeout=10)
+    together = threading.Barrier(4, timeout=30)
 
     @app.task
     def meets() -> str:

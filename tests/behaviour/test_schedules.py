@@ -60,7 +60,7 @@ async def set_back(conn, **interval):
 async def test_a_schedule_fires_every_slot_once_with_three_nodes(app, tick, conn):
     app.schedule("seconds", tick.job(), cron=EVERY_SECOND)
     async with node(app), node(app), node(app):
-        await eventually(lambda: _done(conn, 4), 15)
+        await eventually(lambda: _done(conn, 4))
 
     fired = await slots(conn)
     assert len(fired) == len(set(fired))

@@ -17,14 +17,17 @@ async def running(conn, id):
 
 
 async def test_a_running_job_finishes_within_the_grace(app, conn):
+    started = asyncio.Event()
+
     @app.task
     async def takes_a_while() -> str:
-        await asyncio.sleep(1.0)
+        started.set()
+        await asyncio.sleep(3.0)
         return "whole"
 
     made = await takes_a_while.enqueue()
-    async with node(app, grace=10.0, lease=1.0, heartbeat=0.2):
-        await eventually(lambda: running(conn, made.id))
+    async with node(app, grace=30.0, lease=2.0, heartbeat=0.2):
+        await asyncio.wait_for(started.wait(), 30)
     row = await job(conn, made.id)
     assert (row["state"], row["result"]) == ("done", b'"whole"')
     assert await conn.fetchval("select state from howdah.node") == "offline"
@@ -41,7 +44,7 @@ async def test_what_is_not_done_after_the_grace_goes_back_uncharged(app, conn):
         await eventually(lambda: running(conn, made.id))
     row = await job(conn, made.id)
     assert (row["state"], row["attempt"]) == ("queued", 0)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60
     assert await conn.fetchval("select count(*) from howdah.attempt") == 0
     assert await conn.fetchval("select count(*) from howdah.lease") == 0
 
@@ -59,9 +62,9 @@ async def test_now_means_now(app, conn):
     conductor.stop()
     await asyncio.sleep(0.2)
     conductor.stop(now=True)
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 30)
 
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 30, "it waited for the grace of a minute"
     assert await conn.fetchval("select sum(hi - lo) from howdah.ready where attempt = 0") == 10
 
 
@@ -72,13 +75,13 @@ async def test_a_thread_that_does_not_end_cannot_hold_up_the_stop(app, conn):
 
     @app.task
     def stubborn() -> None:
-        release.wait(30)
+        release.wait(100)
 
     made = await stubborn.enqueue()
     began = time.monotonic()
     async with node(app, grace=0.3):
         await eventually(lambda: running(conn, made.id))
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60
     assert await state(conn, made.id) == "queued"
     release.set()
 
@@ -89,7 +92,7 @@ async def test_a_stop_before_the_start_is_a_stop(app):
 
     conductor = app.conductor(quick())
     conductor.stop()
-    await asyncio.wait_for(conductor.run(), 10)
+    await asyncio.wait_for(conductor.run(), 30)
 
 
 async def test_many_stops_at_any_moment_lose_nothing(app, conn):
@@ -103,8 +106,8 @@ async def test_many_stops_at_any_moment_lose_nothing(app, conn):
         task = asyncio.create_task(conductor.run())
         await asyncio.sleep(0.02 * (round % 7))
         conductor.stop(now=round % 3 == 0)
-        await asyncio.wait_for(task, 10)
-    await asyncio.wait_for(app.conductor(quick(drain=True), upkeep=False).run(), 30)
+        await asyncio.wait_for(task, 30)
+    await asyncio.wait_for(app.conductor(quick(drain=True), upkeep=False).run(), 90)
 
     rows = await conn.fetch("select state, attempt, count(*) from howdah.jobs group by 1, 2")
     assert [tuple(row) for row in rows] == [("done", 1, 2000)]

@@ -89,7 +89,7 @@ async def test_a_lost_lease_rolls_everything_back(app, conn, ledger):
 
     made = await charge.enqueue(1)
     async with node(app, upkeep=False, heartbeat=60.0, lease=120.0):
-        await asyncio.wait_for(inside.wait(), 10)
+        await asyncio.wait_for(inside.wait(), 30)
         await conn.execute("select howdah.pause('default')")  # or it would simply take the job again
         await conn.execute("update howdah.lease set expires_at = now() - interval '1 second'")
         assert tuple(await conn.fetchrow("select * from howdah.reset()")) == (1, 1, 0)
@@ -122,11 +122,11 @@ async def test_a_handler_may_do_other_things_for_longer_than_its_lease(app, conn
     @app.task(transactional=True, max_attempts=1)
     async def patient(tx: Transaction) -> None:
         await tx.execute("insert into ledger values (1, 'before')")
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(4.5)
         await tx.execute("insert into ledger values (2, 'after')")
 
     made = await patient.enqueue()
-    async with node(app, lease=1.0, heartbeat=0.2):
+    async with node(app, lease=2.5, heartbeat=0.2):
         row = await ended(conn, made.id)
     assert row["state"] == "done", row["error"]
     assert await ledger() == [(1, "before"), (2, "after")]
@@ -141,6 +141,6 @@ async def test_a_transaction_the_server_ended_is_named_so(app, conn):
 
     made = await freeze.enqueue()
     async with node(app):
-        row = await ended(conn, made.id, 20)
+        row = await ended(conn, made.id)
     assert row["state"] == "failed"
     assert row["error"].startswith("TransactionLost: the server ended the transaction")

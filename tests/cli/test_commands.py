@@ -251,4 +251,4 @@ def test_completion_scripts(howdah):
         said = howdah("completion", shell)
         assert (said.exit_code, "_HOWDAH_COMPLETE" in said.stdout) == (0, True)
     words = howdah(_HOWDAH_COMPLETE="bash_complete", COMP_WORDS="howdah re", COMP_CWORD="1")
-    assert words.stdout.split() == ["plain,resume", "plain,retry"]
+    assert words.stdout.split() == ["plain,reprioritize", "plain,resume", "plain,retry"]

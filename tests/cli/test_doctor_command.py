@@ -6,6 +6,9 @@ import json
 
 import psycopg
 
+from howdah.table import ddl
+from howdah.table.options import TableOptions
+
 
 def test_nothing_bad_exits_0(howdah):
     said = howdah("doctor")
@@ -34,7 +37,28 @@ def test_something_bad_exits_1(howdah, direct):
     said = howdah("doctor")
 
     assert said.exit_code == 1
-    assert "vacuum: autovacuum is off for ready\n  → turn it on" in said.stdout
+    assert (
+        "vacuum: autovacuum is off for ready\n  → alter table howdah.ready reset (autovacuum_enabled)\n" in said.stdout
+    )
+
+
+def test_tables_of_the_app_are_examined_with_it(howdah, nowhere, direct):
+    (nowhere / "tabled.py").write_text("from howdah import Howdah\napp = Howdah()\napp.table('uploads')\n")
+    with psycopg.connect(direct.dsn) as conn:
+        for statement in ddl.create(TableOptions(table="uploads")):
+            conn.execute(statement)
+        conn.execute("drop index uploads_waiting")
+
+    without, said = howdah("doctor"), howdah("doctor", "-a", "tabled")
+    with psycopg.connect(direct.dsn, autocommit=True) as conn:
+        conn.execute(said.stdout.rpartition("→ ")[2])
+    mended = howdah("doctor", "-a", "tabled")
+
+    assert "uploads" not in without.stdout
+    assert said.exit_code == 0
+    assert "tables: no index of table public.uploads holds just the rows that wait" in said.stdout
+    assert "→ create index concurrently if not exists " in said.stdout
+    assert "uploads: a claim reads uploads_waiting" in mended.stdout
 
 
 def test_unreachable_is_json_too(howdah):

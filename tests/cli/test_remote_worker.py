@@ -28,7 +28,7 @@ def test_it_works_lets_a_running_job_finish_and_says_goodbye(site: Site) -> None
     worker.says("works for")
     [node] = workers(site.url, site.token, "idle")
     assert (node["remote"], node["slots"], node["labels"]) == (True, 3, ["gpu"])
-    rendered, running = site.enqueue("render"), site.enqueue("nap", seconds=2)
+    rendered, running = site.enqueue("render"), site.enqueue("nap", seconds=4)
     site.begins(running)
     workers(site.url, site.token, "busy")
     worker.send(signal.SIGTERM)
@@ -54,7 +54,7 @@ def test_the_second_signal_hands_back_at_once_and_charges_no_attempt(site: Site)
     worker.send(signal.SIGINT)
 
     assert worker.ends() == 0
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20, "it waited for the grace of 25 s"
     assert site.job(id, "state, attempt, resets") == ("queued", 0, 0)
 
 
@@ -73,7 +73,7 @@ def test_drain_ends_when_nothing_is_left(site: Site) -> None:
     slow = site.enqueue("nap", seconds=2.0)
     worker = site.worker("--drain", "-c", "10")
 
-    assert worker.ends(40) == 0
+    assert worker.ends() == 0
     assert {site.job(id)[0] for id in [*ids, slow]} == {"done"}
     assert "TOO_MANY" not in worker.output
 
@@ -113,9 +113,9 @@ def test_health_and_metrics_need_no_database(site: Site) -> None:
     eventually(lambda: done in (look(url, "/metrics") or ""), why=lambda: str(look(url, "/metrics")))
     site.control.process.kill()
     # its lease is 3 s, and it has not beaten for longer
-    eventually(lambda: "no heartbeat has succeeded" in str(look(url, "/readyz")), 20, lambda: worker.output)
+    eventually(lambda: "no heartbeat has succeeded" in str(look(url, "/readyz")), why=lambda: worker.output)
     site.serve(port=site.control.port)
-    eventually(lambda: look(url, "/readyz") == "ok\n", 20, lambda: worker.output)
+    eventually(lambda: look(url, "/readyz") == "ok\n", why=lambda: worker.output)
 
 
 def test_it_is_ready_again_after_it_had_to_register_again(site: Site) -> None:
@@ -142,7 +142,7 @@ def test_a_control_plane_that_is_killed_and_comes_back_costs_nothing(site: Site)
     control.process.kill()
     control.process.wait()
     worker.says("failed (Unreachable")
-    eventually(lambda: f"end {running}" in site.said, 10)
+    eventually(lambda: f"end {running}" in site.said)
     time.sleep(0.5)
     assert site.job(running)[0] == "running", "its report waits"
     later = site.enqueue("traced")
@@ -162,11 +162,11 @@ def test_a_worker_that_slept_past_its_lease_changes_nothing_any_more(site: Site)
     os.kill(sleeper.process.pid, signal.SIGSTOP)
     other = site.worker()
     other.says("works for")
-    site.becomes(id, "done", 30)
+    site.becomes(id, "done")
     ended = site.job(id, "finished_at, node, attempt")
     os.kill(sleeper.process.pid, signal.SIGCONT)
 
-    sleeper.says("lost: ", 15)
+    sleeper.says("lost: ")
     site.becomes(site.enqueue("traced"), "done")
     assert site.job(id, "finished_at, node, attempt") == ended
     outcomes = site.conn.execute("select attempt, outcome from howdah.attempt where id = %s order by 1", (id,))
@@ -194,7 +194,7 @@ def test_a_control_plane_that_hangs_does_not_keep_it_after_the_second_signal(sit
         worker.send(signal.SIGTERM)
         worker.says("draining")
         worker.send(signal.SIGTERM)
-        assert worker.ends(12) in (0, 1)
+        assert worker.ends(20) in (0, 1), "it waited for the grace of 25 s"
     finally:
         os.kill(site.control.process.pid, signal.SIGCONT)
-    site.becomes(id, "queued", 20)
+    site.becomes(id, "queued")

@@ -55,7 +55,7 @@ def test_what_cannot_work_says_so_and_ends(
     unknown = make()
     worker = site.worker(*(unknown if word == "UNKNOWN" else word for word in words), **environment)
 
-    assert worker.ends(20) == code, worker.output
+    assert worker.ends() == code, worker.output
     assert said in worker.output
     assert "Traceback" not in worker.output
 
@@ -65,7 +65,7 @@ def test_a_signal_while_it_waits_for_the_control_plane_ends_it_with_code_0(site:
     worker.says("registration failed")
     worker.send(signal.SIGTERM)
 
-    assert worker.ends(5) == 0
+    assert worker.ends() == 0
 
 
 def test_it_waits_for_a_control_plane_that_comes_later(site: Site) -> None:

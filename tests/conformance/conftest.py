@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
@@ -26,6 +26,9 @@ from table.ground import ddl
 class Ground(Protocol):
     """What the suite needs besides the store itself."""
 
+    transactions: bool
+    """Whether its stores have them; a worker without a database has none."""
+
     async def store(self, node: int) -> Store: ...
 
     async def put(self, count: int) -> None: ...
@@ -41,6 +44,7 @@ class Ground(Protocol):
 
 @dataclass
 class JobGround:
+    transactions: ClassVar[bool] = True
     app: Howdah
     database: Any
     conn: Any
@@ -82,6 +86,7 @@ WORDS = {"processing": "running", "errored": "queued", "completed": "done", "can
 
 @dataclass
 class TableGround:
+    transactions: ClassVar[bool] = True
     app: Howdah
     database: Any
     conn: Any
@@ -133,6 +138,7 @@ class OverHttp(RemoteStore):
 class FleetJobGround(JobGround):
     """The same jobs; the store has no database."""
 
+    transactions: ClassVar[bool] = False
     plane: Plane
 
     async def store(self, node: int) -> Any:
@@ -152,6 +158,7 @@ class FleetJobGround(JobGround):
 class FleetTableGround(TableGround):
     """The same table; the store has no database."""
 
+    transactions: ClassVar[bool] = False
     plane: Plane
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -170,8 +177,6 @@ class FleetTableGround(TableGround):
 
 
 GROUNDS = {"jobs": JobGround, "table": TableGround, "fleet": FleetJobGround, "fleet-table": FleetTableGround}
-IN_THE_DATABASE = ("test_a_zombie_cannot_commit", "test_a_transaction_commits_with_the_outcome")
-"""A transaction needs the database; workers without one leave such tasks alone."""
 
 
 @pytest.fixture(params=GROUNDS)
@@ -180,8 +185,6 @@ async def ground(
 ) -> AsyncIterator[Any]:
     """The place a store works on."""
     over_http = request.param.startswith("fleet")
-    if over_http and request.node.originalname in IN_THE_DATABASE:
-        pytest.skip("there is no transaction over HTTP")
     pool = await database.pool(4)
     await conn.execute(ddl(extra="n int"))
     more: dict[str, Any] = {}

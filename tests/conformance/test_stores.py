@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from conformance.conftest import OUTCOMES
-from howdah.errors import LeaseLost
+from howdah.errors import ConfigError, LeaseLost
 from howdah.outcome import Ack, Outcome
 
 pytestmark = pytest.mark.anyio
@@ -96,24 +96,35 @@ async def test_a_zombie_cannot_commit(ground):
     async def body(tx):
         await tx.execute("insert into mark values (1)")
 
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLost if ground.transactions else ConfigError):
         await slow.transact(late, body)
     assert await ground.conn.fetchval("select count(*) from mark") == 0
     assert await ground.states() == ["running"]
 
 
-async def test_a_transaction_commits_with_the_outcome(ground):
+async def test_a_transaction_commits_with_the_outcome_or_does_not_begin(ground):
+    """Without a database it is refused in words, before anything ran, and the job is still the worker's to report."""
     await ground.conn.execute("create table mark (n int)")
     await ground.put(1)
     store = await ground.store(1)
     [job] = await store.claim(1, {})
 
+    begun = []
+
     async def body(tx):
+        begun.append(tx)
         await tx.execute("insert into mark values (1)")
         assert await ground.states() == ["running"]
 
-    await store.transact(job, body)
-    assert await ground.conn.fetchval("select count(*) from mark") == 1
+    if ground.transactions:
+        await store.transact(job, body)
+    else:
+        with pytest.raises(ConfigError, match="transactional, and this worker has no database; "):
+            await store.transact(job, body)
+        assert await ground.states() == ["running"]
+        assert len(await store.ack([ack(job)], [job.token])) == 1
+    marks = 1 if ground.transactions else 0
+    assert len(begun) == await ground.conn.fetchval("select count(*) from mark") == marks
     assert await ground.states() == ["done"]
 
 
@@ -196,4 +207,4 @@ async def test_rest_ends_when_it_is_woken(ground):
     await store.claim(1, {})
     store.wake()
     for _ in range(2):
-        await asyncio.wait_for(store.rest(), 3)
+        await asyncio.wait_for(store.rest(), 30)

@@ -30,6 +30,7 @@ job 1 (build) is done
   stdout  asked to write a page about elephants, in grey
   stdout  wrote elephants.html
   run 1  done  changed ['elephants.html']
+  elephants.html  39 bytes  sha256 24d42e46e41d…
 
 job 2 (sdlc) is done
   stdout  noted features/search.md

@@ -200,12 +200,12 @@ async def test_a_push_during_a_measurement_is_measured_again(host, clone, conn, 
     def slowly(path):
         size = measure(path)
         loop.call_soon_threadsafe(measuring.set)
-        asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(60)
         return size
 
     monkeypatch.setattr(host, "size_on_disk", slowly)
     draining = asyncio.create_task(drain(host.app))
-    await asyncio.wait_for(measuring.wait(), 20)
+    await asyncio.wait_for(measuring.wait(), 30)
     clone.commit("two")
     await asyncio.to_thread(clone.push, "HEAD:main")
     await eventually(lambda: conn.fetchval("select count(*) = 1 from pg_locks where not granted"))

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from howdah.fleet.server import Server
 from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Database, Session
 from kit.node import ended, eventually
+from kit.proxy import Proxy
 
 FOLDER = Path(__file__).parents[2] / "examples" / "shell-worker"
 WORKER = FOLDER / "worker.sh"
@@ -78,14 +80,14 @@ def kinds(tmp_path: Path) -> Callable[..., None]:
 
 
 @pytest.fixture
-def start(port: int, token: str, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+def start(port: int, token: str, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts the worker; ends what is left of it."""
     running: list[subprocess.Popen[bytes]] = []
 
-    def start() -> subprocess.Popen[bytes]:
+    def start(server: str | None = None) -> subprocess.Popen[bytes]:
         env = {
             "PATH": os.environ["PATH"],
-            "HOWDAH_SERVER": f"http://127.0.0.1:{port}",
+            "HOWDAH_SERVER": server or f"http://127.0.0.1:{port}",
             "HOWDAH_TOKEN": token,
             "KINDS": str(tmp_path / "kinds"),
             "TMPDIR": str(tmp_path),
@@ -106,7 +108,7 @@ def start(port: int, token: str, tmp_path: Path) -> Iterator[Callable[[], subpro
 @pytest.fixture
 async def web(port: int, token: str) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(
-        base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"}
+        base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"}, timeout=60
     ) as client:
         yield client
 
@@ -117,7 +119,7 @@ async def enqueue(web: httpx.AsyncClient, kind: str, **more: Any) -> int:
     return int(answer.json()["id"])
 
 
-async def wait_for(process: subprocess.Popen[bytes], seconds: float = 20) -> int:
+async def wait_for(process: subprocess.Popen[bytes], seconds: float = 60) -> int:
     return await asyncio.to_thread(process.wait, seconds)
 
 
@@ -153,7 +155,7 @@ async def test_the_whole_story(database, conn, port, token, kinds, start, web, t
     (tmp_path / "go").touch()
     await asyncio.sleep(2)
     async with serving(database, port, lease=30):
-        row = await ended(conn, held, 15)
+        row = await ended(conn, held)
         assert (row["state"], row["attempt"], row["result"]) == ("done", 1, b'"gone\\n"')
         node = await conn.fetchval("select count(*) from howdah.node")
         assert node == 1, "it is known still"
@@ -164,11 +166,11 @@ async def test_the_whole_story(database, conn, port, token, kinds, start, web, t
         family = children.children(recursive=True)
         worker.terminate()
         assert await wait_for(worker) == 0
-        assert (await ended(conn, last, 1))["state"] == "done"
+        assert (await ended(conn, last))["state"] == "done"
         assert (await web.get(f"/jobs/{left}")).json()["state"] == "queued"
         [gone] = (await web.get("/workers")).json()["workers"]
         assert gone["status"] == "offline"
-        assert not psutil.wait_procs(family, timeout=3)[1], "nothing of it is left"
+        assert not psutil.wait_procs(family, timeout=30)[1], "nothing of it is left"
         assert [each.name for each in tmp_path.glob("tmp.*")] == []
     assert token not in (tmp_path / "stderr").read_text()
 
@@ -182,7 +184,7 @@ async def test_a_job_is_cancelled_while_it_runs(database, conn, port, kinds, sta
         await asyncio.sleep(0.5)
         assert (await web.post(f"/jobs/{id}/cancel")).json()["said"] == "asked"
 
-        assert (await ended(conn, id, 10))["state"] == "cancelled"
+        assert (await ended(conn, id))["state"] == "cancelled"
         assert (await ended(conn, await enqueue(web, "word_count", args={"text": "a"})))["state"] == "done"
 
 
@@ -190,13 +192,13 @@ async def test_long_jobs_keep_their_lease(database, conn, port, kinds, start, we
     kinds(late="sleep 5")
     async with serving(database, port):
         start()
-        row = await ended(conn, await enqueue(web, "late"), 20)
+        row = await ended(conn, await enqueue(web, "late"))
 
         assert (row["state"], row["attempt"]) == ("done", 1), "longer than the lease of 3 s"
 
 
 async def test_a_worker_told_to_drain_ends(database, conn, port, kinds, start, web):
-    kinds(slow="sleep 1")
+    kinds(slow="sleep 3")
     async with serving(database, port):
         worker = start()
         id = await enqueue(web, "slow")
@@ -205,7 +207,46 @@ async def test_a_worker_told_to_drain_ends(database, conn, port, kinds, start, w
         assert (await web.post(f"/workers/{known['id']}/drain")).json()["status"] == "draining"
 
         assert await wait_for(worker) == 0
-        assert (await ended(conn, id, 1))["state"] == "done"
+        assert (await ended(conn, id))["state"] == "done"
+
+
+@pytest.mark.parametrize("verb", ["log", "complete"])
+async def test_term_lets_it_say_to_the_end_what_it_is_saying(database, conn, port, kinds, start, web, verb):
+    kinds(talk="echo one >&2; echo two >&2; echo done")
+    async with serving(database, port, lease=30), Proxy(port) as wire:
+        slow = wire.add("dither", f"/{verb}/", times=1, seconds=2)
+        worker = start(wire.url)
+        id = await enqueue(web, "talk")
+
+        async def saying() -> bool:
+            return slow.hits == 1
+
+        await eventually(saying)
+        worker.terminate()
+        assert await wait_for(worker) == 0
+        assert (await ended(conn, id))["state"] == "done"
+        lines = (await web.get(f"/jobs/{id}/log")).json()["lines"]
+        assert [line["line"] for line in lines] == ["one", "two"]
+        assert [passed for passed in wire.passed if passed[0] in ("log", "complete")] == [
+            ("log", 204),
+            ("complete", 200),
+        ]
+
+
+async def test_term_ends_a_wait_for_jobs_at_once(database, conn, port, kinds, start):
+    kinds()
+    async with serving(database, port, lease=30), Proxy(port) as wire:
+        claim = wire.add("delay", "/claim$")
+        worker = start(wire.url)
+
+        async def waiting() -> bool:
+            return claim.hits == 1
+
+        await eventually(waiting)
+        began = time.monotonic()
+        worker.terminate()
+        assert await wait_for(worker) == 0
+        assert time.monotonic() - began < 15, "it did not wait for the 20 s it asked for"
 
 
 async def test_a_worker_that_was_forgotten_registers_again(database, conn, port, kinds, start, web):
@@ -224,7 +265,7 @@ async def test_a_bad_token_is_final(database, port):
     env = {"PATH": os.environ["PATH"], "HOWDAH_SERVER": f"http://127.0.0.1:{port}", "HOWDAH_TOKEN": "hwd_api_x"}
     async with serving(database, port):
         ran = await asyncio.to_thread(
-            subprocess.run, [WORKER], env=env, capture_output=True, text=True, timeout=20, check=False
+            subprocess.run, [WORKER], env=env, capture_output=True, text=True, timeout=60, check=False
         )
 
     assert ran.returncode == 2

@@ -19,7 +19,14 @@ from howdah.fleet.tokens import SCOPES, Tokens
 from howdah.pg.database import Session
 from kit.node import eventually
 
-QUICK: dict[str, Any] = {"port": 0, "heartbeat": 0.5, "offline_after": 5.0, "poll": 1.0, "rate": 10_000}
+QUICK: dict[str, Any] = {
+    "port": 0,
+    "heartbeat": 0.5,
+    "offline_after": 5.0,
+    "poll": 1.0,
+    "rate": 10_000,
+    "refusals": 10_000,
+}
 OWN = object()
 """The token of whoever asks, where nothing else is said."""
 
@@ -160,7 +167,7 @@ async def serving(app: Howdah, **options: Any) -> AsyncIterator[Plane]:
             finally:
                 await plane.http.aclose()
                 web.should_exit = True
-                await asyncio.wait_for(running, 20)
+                await asyncio.wait_for(running, 60)
     finally:
         for each in sockets:
             each.close()

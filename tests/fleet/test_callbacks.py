@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from howdah import ConfigError
-from howdah.executors.callback import Callbacks, is_public
+from howdah.courier import is_public
+from howdah.executors.callback import Callbacks
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +93,7 @@ async def test_an_address_on_the_list_is_called(listener):
         "http://127.0.0.1:{port}/ci/../other",
         "https://ci.example.com/ci",
         "ftp://ci.example.com/ci",
+        "http://[::1",
         "http://127.0.0.1:{port}/ci\r\nHost: x",
     ],
 )
@@ -115,6 +117,14 @@ async def test_what_is_not_on_the_list_is_not_called(listener, url):
         "fe80::1%eth0",
         "fd00::1",
         "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "ff02::1",
+        "fec0::1",
+        "64:ff9b::a00:1",
+        "64:ff9b:1::a00:1",
+        "2002:a00:1::",
+        "::10.0.0.1",
     ],
 )
 def test_inside_addresses_are_known(address):

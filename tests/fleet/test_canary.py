@@ -148,7 +148,7 @@ async def test_a_remote_worker_keeps_the_secrets_of_its_handlers(plane, conn, ca
     running = asyncio.create_task(conductor.run())
     row = await ended(conn, id)
     conductor.stop()
-    await asyncio.wait_for(running, 20)
+    await asyncio.wait_for(running, 60)
     assert row["state"] == "failed"
     assert "postgresql://me:***@db/app" in row["error"]
     kept = await conn.fetch("select * from howdah.attempt")

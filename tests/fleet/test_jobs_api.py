@@ -103,7 +103,7 @@ async def test_what_waits_and_runs_is_counted(plane, worker):
         counts = {row["queue"]: (row["queued"], row["scheduled"], row["running"]) for row in rows}
         return counts == {"red": (1, 0, 1), "blue": (1, 1, 0)}
 
-    await eventually(counted, 5)
+    await eventually(counted)
 
 
 # ---------------------------------------------------------------- what a job says
@@ -183,20 +183,20 @@ async def test_a_rate_limited_kind_is_left_alone_by_the_fleet_for_a_while(plane,
     await plane.enqueue()
     job = await worker.one()
     began = time.monotonic()
-    said = await worker.fail(job, code="RATE_LIMITED", hold=2.5, retry_after=0)
+    said = await worker.fail(job, code="RATE_LIMITED", hold=5, retry_after=0)
     assert said.body["state"] == "queued"
     other = await plane.worker(kinds=["noop", "other"])
     assert await other.claim(10) == []
     mine = await plane.enqueue("other")
-    assert [each["id"] for each in await other.claim(10, wait=2)] == [mine]  # only that kind is held
-    jobs = await other.claim(10, wait=10)
+    assert [each["id"] for each in await other.claim(10, wait=4)] == [mine]  # only that kind is held
+    jobs = await other.claim(10, wait=30)
     assert {each["kind"] for each in jobs} == {"noop"}
-    assert 2.4 < time.monotonic() - began < 6
+    assert 4.9 < time.monotonic() - began < 30
 
 
 async def test_a_hold_reaches_those_who_already_wait(plane, worker):
     waiting = await plane.worker()
-    asked = asyncio.create_task(waiting.claim(10, wait=10))
+    asked = asyncio.create_task(waiting.claim(10, wait=30))
     await asyncio.sleep(0.2)
     await plane.enqueue("other")
     limited = await plane.worker(kinds=["other", "noop"])
@@ -243,16 +243,19 @@ async def test_rows_of_a_table_are_worked_on(tables, conn):
 
 
 async def test_keys_that_fit_no_row_are_refused(tables, conn):
+    await conn.execute("insert into uploads default values")
     worker = await tables.worker(tables=["uploads"])
+    token = (await worker.one(store="uploads"))["token"]
+    before = await conn.fetch("select * from uploads order by id")
     for id in ("nonsense", "1; drop table uploads", "\x00", "9" * 300):
         for verb, body in (
-            ("heartbeat", {"held": {"uploads": [{"id": id, "token": 1}]}}),
-            ("ack", {"store": "uploads", "acks": [{"id": id, "token": 1, "attempt": 1, "outcome": "ok"}]}),
-            ("release", {"store": "uploads", "held": [{"id": id, "token": 1}]}),
+            ("heartbeat", {"held": {"uploads": [{"id": id, "token": token}]}}),
+            ("ack", {"store": "uploads", "acks": [{"id": id, "token": token, "attempt": 1, "outcome": "ok"}]}),
+            ("release", {"store": "uploads", "held": [{"id": id, "token": token}]}),
         ):
             said = await worker.tell(verb, body)
             assert (said.status, said.error["code"]) == (400, "INVALID"), (verb, id)
-    assert await conn.fetchval("select to_regclass('uploads') is not null")
+    assert await conn.fetch("select * from uploads order by id") == before
 
 
 # ---------------------------------------------------------------- without a database
@@ -285,5 +288,5 @@ async def test_without_its_database_the_api_says_503_and_recovers(server, plane,
     async def back() -> bool:
         return (await plane.get("/ready")).status == 200 and (await plane.get(f"/jobs/{id}")).status == 200
 
-    await eventually(back, 10)
+    await eventually(back)
     assert (await worker.one())["id"] == id

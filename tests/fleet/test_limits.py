@@ -9,7 +9,10 @@ import time
 
 import pytest
 
+from howdah.fleet.buckets import MOST_KNOWN
 from howdah.fleet.door import MOST_WAITING
+from howdah.fleet.strangers import Strangers
+from howdah.fleet.tokens import make
 
 pytestmark = pytest.mark.anyio
 
@@ -266,3 +269,68 @@ async def test_hostile_names_are_only_names(plane, conn):
         assert (await plane.get("/workers", params={"status": name})).status == 400
         assert (await plane.get(f"/jobs/{id}/log", params={"after": name})).status == 400
     assert before == await conn.fetchval("select count(*) from pg_class where relnamespace = 'howdah'::regnamespace")
+
+
+STRANGE = {
+    "nothing": lambda plane: None,
+    "nonsense": lambda plane: "nonsense",
+    "an unknown token": lambda plane: make(),
+}
+
+
+@pytest.mark.parametrize("bearer", STRANGE)
+async def test_requests_without_a_good_token_are_429_after_a_while(job_app, serve, bearer):
+    async with serve(refusals=5) as plane:
+        said = [await plane.get("/workers", token=STRANGE[bearer](plane)) for _ in range(8)]
+
+        assert {each.status for each in said[:5]} == {401}
+        assert said[7].status == 429
+        assert said[7].error["code"] == "TOO_MANY_REQUESTS"
+        assert 1 <= int(said[7].headers["retry-after"]) <= 12
+
+
+async def test_a_worker_that_is_not_known_hears_it_however_many_there_are(job_app, serve):
+    """Else a fleet behind one address would never register again, after a database was restored."""
+    async with serve(refusals=5) as plane:
+        worker = await plane.worker()
+        strange = [
+            await plane.ask("POST", f"/workers/{id}/heartbeat", {}, token=make("node"))
+            for _ in range(5)
+            for id in (worker.id, worker.id + 1)
+        ]
+        assert [each.status for each in strange] == [401, 404] * 5
+
+
+async def test_strangers_do_not_lock_out_those_behind_the_same_address(job_app, serve):
+    async with serve(refusals=5) as plane:
+        worker = await plane.worker()
+        for _ in range(10):
+            late = await plane.get("/workers", token=make())
+        assert late.status == 429
+
+        assert (await plane.get("/workers")).status == 200, "seen before"
+        assert (await worker.beat()).status == 200
+        assert (await plane.get("/workers", token=plane.tokens["read"])).status == 200, "never seen before"
+        assert (await plane.worker(token=plane.tokens["work"])).id > worker.id
+
+
+async def test_nobody_is_believed_to_come_from_elsewhere(job_app, serve):
+    async with serve(refusals=5) as plane:
+        said = [
+            await plane.get(
+                "/workers", token=None, headers={"X-Forwarded-For": f"192.0.2.{n}", "Forwarded": f"for=192.0.2.{n}"}
+            )
+            for n in range(8)
+        ]
+        assert said[7].status == 429
+
+
+def test_addresses_are_forgotten_before_they_are_too_many():
+    strangers = Strangers(1)
+    for n in range(MOST_KNOWN + 100):
+        strangers.count(f"host {n}")
+
+    assert len(strangers._buckets._left) == MOST_KNOWN
+    assert strangers.count(f"host {MOST_KNOWN}") > 0
+    assert strangers.count("2001:db8::1") == 0
+    assert strangers.count("2001:db8::2") > 0, "of one network"

@@ -86,7 +86,7 @@ async def test_what_needs_the_database_is_left_alone_with_a_warning(
     async with remote(served):
         await ended(conn, other)
     assert await state(conn, booked) == "queued"
-    assert "left alone, since they need the database (transactions, budgets, consumers): book" in caplog.text
+    assert "book is left alone, since it needs a node with the database: it is transactional" in caplog.text
 
     only = Howdah()
     only.task(transactional=True, name="b")(errands.book.handler.function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -42,7 +43,7 @@ async def test_a_running_job_is_cancelled_by_the_next_heartbeat(served: Plane, c
 
 
 async def test_a_worker_that_is_asked_to_drain_takes_no_more_and_ends(app: Howdah, conn: Any) -> None:
-    async with serving(app, heartbeat=30.0, offline_after=90.0) as plane:
+    async with serving(app, heartbeat=90.0, offline_after=300.0) as plane:
         conductor = RemoteConductor(errands.app, quick(), lambda: Client(plane.url, plane.tokens["work"]))
         running = asyncio.create_task(conductor.run())
         id = await plane.enqueue("nap", {"seconds": 1.5})
@@ -50,8 +51,8 @@ async def test_a_worker_that_is_asked_to_drain_takes_no_more_and_ends(app: Howda
         await asyncio.sleep(0.3)  # it waits for more by now
         assert (await plane.ask("POST", f"/workers/{conductor.node}/drain")).body["status"] == "draining"
         later = await plane.enqueue("traced")
-        # the next heartbeat is half a minute away
-        await asyncio.wait_for(running, 10)
+        # the next heartbeat is a minute and a half away
+        await asyncio.wait_for(running, 30)
 
         assert await state(conn, id) == "done"
         assert await state(conn, later) == "queued"
@@ -168,13 +169,19 @@ async def test_a_control_plane_that_lets_nobody_wait_is_not_pestered() -> None:
         conductor = RemoteConductor(
             errands.app, WorkerOptions(poll=1.0), lambda: Client(f"http://127.0.0.1:{port}", None)
         )
+        began = time.monotonic()
         running = asyncio.create_task(conductor.run())
+
+        async def thrice() -> bool:
+            return len([path for path in asked if path.endswith("/claim")]) >= 3
+
         await asyncio.sleep(3.0)
+        await eventually(thrice)
         conductor.stop()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 30)
 
     claims = len([path for path in asked if path.endswith("/claim")])
-    assert 3 <= claims <= 14, asked
+    assert claims <= 14 * (time.monotonic() - began) / 3, asked
     assert asked[-1] == "/workers/1"
 
 
@@ -189,19 +196,24 @@ async def test_it_asks_for_leave_to_wait_and_no_more_often(served: Plane, conn: 
     conductor = RemoteConductor(errands.app, quick(), lambda: Noted(served.url, served.tokens["work"]))
     running = asyncio.create_task(conductor.run())
     await registered(conductor)
-    await asyncio.sleep(2.0)
+
+    async def beats() -> bool:
+        return asked.count("heartbeat") > 2 and asked.count("claim") >= 2
+
+    await eventually(beats)
+    await asyncio.sleep(1.0)
     conductor.stop()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 60)
 
     assert asked.count("claim") == 2, "one look, and one that waits"
-    assert asked.count("heartbeat") > 2
 
 
 async def test_turns_do_not_come_too_fast_and_a_single_one_never_waits() -> None:
     ease, loop = Ease(), asyncio.get_running_loop()
     began = loop.time()
-    assert await ease.turn()
-    assert loop.time() - began < SHORTEST / 2
+    with pytest.raises(StopIteration) as said:  # that is: it did not wait
+        ease.turn().send(None)
+    assert said.value.value
 
     for _ in range(10):
         assert await ease.turn()

@@ -87,7 +87,7 @@ async def test_a_table_may_say_how_much_one_worker_does(app: Howdah, conn: Any) 
         conductor = RemoteConductor(
             table_app(said, total_jobs=3), quick(slots=1), lambda: Client(plane.url, plane.tokens["work"])
         )
-        await asyncio.wait_for(conductor.run(), 20)
+        await asyncio.wait_for(conductor.run(), 60)
 
     assert len([each for each in said if each[0] == "execute"]) == 3
     assert await conn.fetchval("select count(*) from uploads where state = 'queued'") == 2
@@ -97,16 +97,16 @@ async def test_a_row_that_takes_long_stays_ours_though_the_control_plane_is_cont
     app: Howdah, conn: Any
 ) -> None:
     worker, runs = Howdah(), []
-    table = worker.table("uploads", stalled_after=1.0)
+    table = worker.table("uploads", stalled_after=2.5)
 
     @table.handler
     async def upload(record: Any) -> None:
         runs.append(record["n"])
-        await asyncio.sleep(3.0)
+        await asyncio.sleep(5.0)
 
     await conn.execute(ddl(extra="n int"))
     await conn.execute("insert into uploads (n) values (1)")
-    app.table("uploads", stalled_after=1.0)
+    app.table("uploads", stalled_after=2.5)
     async with serving(app, heartbeat=30.0, offline_after=90.0) as plane, remote(plane, worker):
 
         async def over() -> bool:

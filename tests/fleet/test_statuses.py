@@ -65,36 +65,36 @@ async def test_draining_is_sticky(plane, worker):
 async def test_a_draining_worker_gets_204_with_the_reason(plane, worker):
     await plane.enqueue()
     await worker.tell("drain")
-    for wait in (0, 5):
+    for wait in (0, 30):
         began = time.monotonic()
         said = await worker.tell("claim", {"wait": wait})
         assert (said.status, said.headers["howdah-reason"]) == (204, "draining")
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 20, "it was let wait"
 
 
 async def test_draining_ends_a_wait_for_jobs(plane, worker):
-    waiting = asyncio.create_task(worker.tell("claim", {"wait": 20}))
+    waiting = asyncio.create_task(worker.tell("claim", {"wait": 50}))
     await asyncio.sleep(0.3)
     await plane.ask("POST", f"/workers/{worker.id}/drain")
-    said = await asyncio.wait_for(waiting, 2)
+    said = await asyncio.wait_for(waiting, 20)
     assert (said.status, said.headers.get("howdah-reason")) == (204, "draining")
 
 
 async def test_silence_makes_offline_and_frees_the_jobs_then(serve, job_app, comes_to, conn):
-    async with serve(heartbeat=0.4, offline_after=2.0) as plane:
+    async with serve(heartbeat=0.4, offline_after=8.0) as plane:
         worker, other = await plane.worker(), await plane.worker()
         id = await plane.enqueue()
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(6.0)
         await other.beat()
         began = time.monotonic()
-        job = await worker.one()  # its lease alone would last two seconds from here
-        await comes_to(lambda: plane.status(worker.id), "offline", 3)
+        job = await worker.one()  # its lease alone would last eight seconds from here
+        await comes_to(lambda: plane.status(worker.id), "offline", 8)
         assert (await plane.get("/workers", params={"status": "offline"})).body["workers"][0]["id"] == worker.id
         assert await plane.status(other.id) == "idle"
         assert await conn.fetchval("select count(*) from howdah.lease where expires_at > clock_timestamp()") == 0
-        assert time.monotonic() - began < 1.9
+        assert time.monotonic() - began < 7.9
 
-        [again] = await other.claim(1, wait=4)
+        [again] = await other.claim(1, wait=30)
         assert (again["id"], again["attempt"]) == (id, 2)
         assert (await worker.complete(job)).status == 409
 
@@ -110,7 +110,7 @@ async def test_a_draining_worker_that_was_offline_is_draining_again(serve, job_a
     async with serve(heartbeat=0.4, offline_after=1.0) as plane:
         worker = await plane.worker()
         await worker.tell("drain")
-        await comes_to(lambda: plane.status(worker.id), "offline", 5)
+        await comes_to(lambda: plane.status(worker.id), "offline", 30)
         assert (await worker.beat()).body["status"] == "draining"
         assert await plane.status(worker.id) == "draining"
 
@@ -140,3 +140,31 @@ async def test_workers_are_counted_by_status(plane, worker):
     assert counts == {"idle": (1, 1, 0), "busy": (1, 3, 2)}
     said = await plane.get("/workers", params={"status": "asleep"})
     assert (said.status, said.error["field"]) == (400, "status")
+
+
+SILENT = "update howdah.node set beat_at = now() - $2 * interval '1 second' where id = $1"
+
+
+async def test_how_long_a_worker_may_be_silent_is_for_its_control_plane_to_say(serve, job_app, conn):
+    async with serve(heartbeat=60, offline_after=600) as plane:
+        worker = await plane.worker()
+        local = await conn.fetchval("insert into howdah.node (name) values ('local') returning id")
+        for id in (worker.id, local):
+            await conn.execute(SILENT, id, 100.0)
+        await conn.execute("select howdah.reset()")
+
+        assert await plane.status(local) == "offline"
+        assert await plane.status(worker.id) == "idle"
+        assert (await worker.beat()).status == 200
+
+
+async def test_a_worker_does_not_look_alive_for_ever_when_its_control_plane_is_gone(serve, job_app, conn):
+    async with serve() as plane:
+        worker = await plane.worker()
+    await conn.execute(SILENT, worker.id, 2 * 86400.0)
+    await conn.execute("select howdah.reset()")
+
+    row = await conn.fetchrow(
+        "select state, stopped_at is not null as stopped from howdah.node where id = $1", worker.id
+    )
+    assert tuple(row) == ("offline", True)

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from howdah import Backoff, ConfigError, Howdah, HowdahError, Poison, State
-from howdah.jobs import admin as room
+from howdah.jobs import look as room
+from howdah.jobs.search import FIRST_WINDOW, NEWEST
 from kit.node import drain, eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -353,21 +354,29 @@ async def test_looks_do_not_read_history(busy, conn):
     )
     await busy.enqueue_many(busy.tasks["send"].job() for _ in range(1000))
     statements = busy.admin._sql
-    top = room.NEWEST
+    top = NEWEST
+    anything = (None,) * 7
     looks = {
         "get": ([123_000], 2048),
         "attempts": (123_000, 10),
-        "list_all": (top, None, None, None, 50),
+        "search_all": (top, 50, *anything, False, 50),
         "list_queued": (top, None, None, 50),
         "list_running": (top, None, None, 50),
         "list_done": (top, 50),
-        "list_done_of": (top, "mail", "send", None, 50),
-        "list_bad": ("f", top, None, None, None, 50),
+        "list_keyed": (top, "k", 50),
+        "match": (list(range(123_000, 123_050)), "d", "mail", "send", *(None,) * 5, None),
+        "search_bad": (top, 50, *anything, "f", 50, None),
+        "bounds": (datetime.now(UTC) - timedelta(days=1), datetime.now(UTC)),
+        "failures": (100, None, None, None, 50),
+        "count_queued": (None, None),
+        "count_running": (None, None),
         "list_held": ("k", "queued", top, None, None),
         "count_queues": (),
     }
 
-    for verb, args in looks.items():
+    done_of = ("search_all", (top, FIRST_WINDOW, "mail", "send", *(None,) * 5, True, 50))
+
+    for verb, args in [*looks.items(), done_of]:
         async with conn.transaction():
             await conn.execute(room.BY_INDEX, "5000")
             [[plan]] = await conn.fetch(f"explain (analyze, format json) {statements[verb]}", *args)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from kit.history import ALONE, FINISHED, HELD, LEASED, NODES, PUT_OFF, RUNNING
@@ -10,6 +12,9 @@ pytestmark = pytest.mark.anyio
 
 END = 2**63 - 1
 MIDDLE = 500_000
+NO_MORE = (None,) * 5
+"""Neither times nor a text."""
+MOMENT = datetime(2030, 1, 31, tzinfo=UTC)
 ONE_OF_EACH = [MIDDLE + 500, FINISHED + 250, ALONE + 77, PUT_OFF + 9, HELD + 5, MIDDLE * 4]
 
 
@@ -29,11 +34,21 @@ async def test_get(look):
 
 
 @pytest.mark.parametrize("before", [END, MIDDLE])
-@pytest.mark.parametrize("scope", [(None, None, None), ("default", None, None), ("default", "work", None)], ids=str)
+@pytest.mark.parametrize("scope", [(None, None), ("default", None), ("default", "work")], ids=str)
 async def test_jobs_in_any_state(look, before, scope):
-    seen = await look("list_all", before, *scope, 100)
+    seen = await look("search_all", before, 100, *scope, *NO_MORE, False, 100)
     assert seen.walked == {}
+    assert seen.rows < 200
     assert seen.pages < 50
+
+
+@pytest.mark.parametrize("before", [END, MIDDLE])
+async def test_a_text_in_jobs(look, before):
+    """What is looked at is what was asked for, whatever fits; each once in job, and once in done or attempt."""
+    seen = await look("search_all", before, 500, None, None, *NO_MORE[:4], "nowhere", False, 100)
+    assert seen.walked == {}
+    assert seen.rows < 1100
+    assert seen.pages < 4000
 
 
 @pytest.mark.parametrize("before", [END, MIDDLE])
@@ -44,31 +59,53 @@ async def test_jobs_that_succeeded(look, before):
 
 
 @pytest.mark.parametrize("before", [END, MIDDLE])
-@pytest.mark.parametrize("scope", [("default", None, None), ("default", "work", None)], ids=str)
+@pytest.mark.parametrize("scope", [("default", None), ("default", "work")], ids=str)
 async def test_jobs_of_a_queue_that_succeeded(look, before, scope):
     """Neither those that wait nor older ones are looked at."""
-    seen = await look("list_done_of", before, *scope, 100)
+    seen = await look("search_all", before, 100, *scope, *NO_MORE, True, 100)
     assert seen.walked == {}
     assert seen.rows < 400
     assert seen.pages < 800
 
 
-async def test_a_key_of_jobs_that_succeeded(look):
-    """Nothing finds finished jobs by key, so all are read; but each only once, and only those that match are probed."""
-    seen = await look("list_done_of", MIDDLE, None, None, "key 500", 100)
-    assert seen.rows < 1.1 * MIDDLE
-    assert seen.pages < 20_000
+@pytest.mark.parametrize("before", [END, MIDDLE])
+async def test_a_key(look, before):
+    seen = await look("list_keyed", before, "key 500", 100)
+    assert seen.walked == {}
+    assert seen.rows < 5
+    assert seen.pages < 50
+
+
+async def test_which_of_some_jobs_fit(look):
+    seen = await look("match", list(range(MIDDLE, MIDDLE + 100)), "d", "default", "work", *NO_MORE[:4], "1", None)
+    assert seen.walked == {}
+    assert seen.rows < 300
+    assert seen.pages < 1000
 
 
 @pytest.mark.parametrize(
     ("state", "before", "queue"), [("f", END, None), ("f", MIDDLE, "default"), ("c", END, None)], ids=str
 )
 async def test_jobs_that_failed(look, state, before, queue):
-    """At worst it looks at all that did not succeed."""
-    seen = await look("list_bad", state, before, queue, None, None, 100)
+    seen = await look("search_bad", before, 100, queue, None, *NO_MORE, state, 100, None)
     assert seen.walked == {}
-    assert seen.rows < 3000
-    assert seen.pages < 4000
+    assert seen.rows < 300
+    assert seen.pages < 600
+
+
+async def test_failures_by_error(look):
+    seen = await look("failures", 500, None, "default", "work", 50)
+    assert seen.walked == {}
+    assert seen.rows < 1500
+    assert seen.pages < 3000
+
+
+async def test_a_span_of_time(look):
+    """By halving: a few dozen jobs are looked at, each found by its id."""
+    seen = await look("bounds", MOMENT, MOMENT)
+    assert seen.walked == {}
+    assert seen.rows < 200
+    assert seen.pages < 2000
 
 
 @pytest.mark.parametrize(("before", "queue"), [(END, None), (FINISHED + 50_250, "default")], ids=str)
@@ -97,6 +134,40 @@ async def test_every_queue(look):
     seen = await look("count_queues", before=LEASED)
     assert {name for name in seen.walked if name not in ("ready", "later")} == set()
     assert seen.pages < 1.5 * RUNNING
+
+
+@pytest.mark.parametrize("scope", [(None, None), ("default", "work")], ids=str)
+async def test_how_many_wait(look, scope):
+    seen = await look("count_queued", *scope)
+    assert {name for name in seen.walked if name not in ("ready", "later")} == set()
+    assert seen.pages < 1000
+
+
+@pytest.mark.parametrize("scope", [(None, None), ("default", "work")], ids=str)
+async def test_how_many_run(look, scope):
+    """Leases cost by the run, not by the job."""
+    seen = await look("count_running", *scope, before=LEASED)
+    assert seen.walked == {}
+    assert seen.pages < 1.5 * RUNNING
+
+
+IDS = [*range(FINISHED - 20, FINISHED), *range(FINISHED + 240, FINISHED + 260), *range(PUT_OFF + 1, PUT_OFF + 21)]
+"""Twenty each that are over, in the middle of a run, and not due yet."""
+
+
+@pytest.mark.parametrize("verb", ["delete", "move", "reprioritize"])
+async def test_acts(look, verb):
+    values = {"delete": (), "move": ("other",), "reprioritize": (50,)}
+    seen = await look(verb, IDS, *values[verb], before=LEASED)
+    assert seen.walked == {}
+    assert seen.rows < 4 * NODES
+    assert 100 < seen.pages < 6000
+
+
+async def test_how_some_jobs_ended(look):
+    seen = await look("ended", IDS)
+    assert seen.walked == {}
+    assert seen.pages < 600
 
 
 async def test_attempts(look):

@@ -102,7 +102,7 @@ async def test_ack_in_a_transaction(look):
 
 async def test_heartbeat(look):
     wishes = f"{LEASED}; insert into howdah.cancel_request select generate_series({FINISHED - 1000}, {FINISHED + 10})"
-    seen = await look("heartbeat", NODE, [TOKEN], 30.0, "busy", 1, False, before=wishes)
+    seen = await look("heartbeat", NODE, [TOKEN], 30.0, "busy", 1, False, 0, before=wishes)
     assert seen.walked == {}
     assert seen.pages < 100
 

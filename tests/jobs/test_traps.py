@@ -60,7 +60,7 @@ async def test_the_last_ack_finds_its_lease_although_a_heartbeat_moved_it(store,
     jobs = await store.claim(10, {})
     beat = other.transaction()
     await beat.start()
-    await other.fetch(statements["heartbeat"], NODE, [jobs[0].token], 60.0, "busy", 1, False)
+    await other.fetch(statements["heartbeat"], NODE, [jobs[0].token], 60.0, "busy", 1, False, 0)
     third = await direct.connect("third")
     pid = third.get_server_pid()
     acking = asyncio.create_task(third.fetch(*ack_done(statements, jobs, [jobs[0].token])))

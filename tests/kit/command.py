@@ -15,6 +15,8 @@ from typing import Any
 import psycopg
 
 TESTS = Path(__file__).parents[1]
+PATIENCE = 60.0
+"""Seconds a test waits for what must come; a process alone may take ten to start when the machine is busy."""
 
 
 class Command:
@@ -47,12 +49,18 @@ class Command:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def says(self, text: str, seconds: float = 15.0) -> None:
+    def says(self, text: str, seconds: float = PATIENCE) -> None:
         """Wait until it has written ``text``."""
         eventually(lambda: text in self.output or self.process.poll() is not None, seconds, lambda: self.output)
         assert text in self.output, self.output
 
-    def ends(self, seconds: float = 15.0) -> int:
+    def begins(self, *kinds: str) -> None:
+        """Wait until the handlers of these chores run; that they are claimed is not enough."""
+        for kind in set(kinds):
+            text, times = f"{kind} begins", kinds.count(kind)
+            eventually(lambda text=text, times=times: self.output.count(text) >= times, why=lambda: self.output)
+
+    def ends(self, seconds: float = PATIENCE) -> int:
         """Wait for its end; returns the exit code."""
         return self.process.wait(seconds)
 
@@ -66,7 +74,9 @@ class Command:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
-        eventually(lambda: not any(map(alive, family)), 5)
+        eventually(lambda: not any(map(alive, family)))
+        self.last_output = self.output
+        """All it has ever written."""
         self._output.close()
 
 
@@ -87,7 +97,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def eventually(check: Callable[[], Any], seconds: float = 15.0, why: Callable[[], str] = str) -> Any:
+def eventually(check: Callable[[], Any], seconds: float = PATIENCE, why: Callable[[], str] = str) -> Any:
     """Wait until ``check`` is true; returns what it said."""
     until = time.monotonic() + seconds
     while not (said := check()):
@@ -117,7 +127,7 @@ class Jobs:
     def run(self, statement: str) -> None:
         self._conn.execute(statement)  # type: ignore[arg-type]
 
-    def become(self, *states: str, seconds: float = 15.0) -> None:
+    def become(self, *states: str, seconds: float = PATIENCE) -> None:
         """Wait until the jobs are in these states."""
         eventually(lambda: self.all() == list(states), seconds, lambda: str(self.all()))
 

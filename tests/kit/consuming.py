@@ -72,4 +72,4 @@ async def mortal(app: Howdah, **options: Any) -> AsyncIterator[Any]:
         yield conductor
     finally:
         conductor.stop()
-        await asyncio.gather(asyncio.wait_for(running, 30), return_exceptions=True)
+        await asyncio.gather(asyncio.wait_for(running, 60), return_exceptions=True)

@@ -16,7 +16,7 @@ import psycopg
 
 from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Database, Session
-from kit.command import Command, eventually
+from kit.command import PATIENCE, Command, eventually
 
 QUICK = ("--heartbeat", "500ms", "--offline-after", "3s")
 
@@ -74,7 +74,7 @@ def workers(url: str, token: str, *states: str) -> list[Any]:
         found[:] = ask(url, "/workers", token)[1]["workers"]
         return [each["status"] for each in found] == list(states)
 
-    eventually(there, 20, lambda: str(found))
+    eventually(there, why=lambda: str(found))
     return found
 
 
@@ -107,12 +107,12 @@ class Site:
         found = self.conn.execute(f"select {columns} from howdah.jobs where id = %s", (id,)).fetchone()  # type: ignore[arg-type]
         return found if found is None or len(found) > 1 else found[0]
 
-    def becomes(self, id: int, state: str, seconds: float = 20.0) -> None:
+    def becomes(self, id: int, state: str, seconds: float = PATIENCE) -> None:
         eventually(lambda: self.job(id)[0] == state, seconds, lambda: str(self.job(id)))
 
     def begins(self, id: int) -> None:
         """Wait until its handler runs; that it is claimed is not enough."""
-        eventually(lambda: f"begin {id}" in self.said, 20)
+        eventually(lambda: f"begin {id}" in self.said)
 
     @property
     def said(self) -> list[str]:

@@ -96,7 +96,8 @@ async def main() -> None:
 
         howdah.jobs.store.IDLE = float(os.environ["IDLE"])
     slots = int(os.environ.get("SLOTS", "10"))
-    options = WorkerOptions(slots=slots, lease=LEASE, heartbeat=HEARTBEAT, poll=0.5, grace=5)
+    lease = float(os.environ.get("LEASE", LEASE))
+    options = WorkerOptions(slots=slots, lease=lease, heartbeat=HEARTBEAT, poll=0.5, grace=5)
     conductor = app.conductor(options)
     if os.environ.get("HEEDLESS"):  # it does not hear that its leases are lost
         Worker.lose = Worker.cancel = lambda *_: None  # type: ignore[method-assign]

@@ -45,7 +45,7 @@ class Watch:
 
 async def until(look: Callable[[], Awaitable[Any]], wanted: Any) -> None:
     """Wait until ``look`` says what is wanted."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await look() != wanted:
             await asyncio.sleep(0.01)
 

@@ -13,6 +13,9 @@ from howdah import Howdah, WorkerOptions
 from howdah.conductor import Conductor
 
 POLL_ONLY = bool(os.environ.get("HOWDAH_TEST_POLL_ONLY"))
+PATIENCE = 30.0
+"""Seconds a test waits for what must come: long enough for a machine with other things to do, and well below the times
+(polls, leases, waits of a minute) a test sets so high that they cannot be what helped."""
 QUICK: dict[str, Any] = {"lease": 2.0, "heartbeat": 0.25, "poll": 0.5, "grace": 5.0, "notify": not POLL_ONLY}
 
 
@@ -30,15 +33,15 @@ async def node(app: Howdah, *, upkeep: bool = True, **options: Any) -> AsyncIter
         yield conductor
     finally:
         conductor.stop()
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, 2 * PATIENCE)
 
 
 async def drain(app: Howdah, **options: Any) -> None:
     """Work until nothing is left to do now."""
-    await asyncio.wait_for(app.conductor(quick(drain=True, **options), upkeep=False).run(), 60)
+    await asyncio.wait_for(app.conductor(quick(drain=True, **options), upkeep=False).run(), 3 * PATIENCE)
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 10.0) -> Any:
+async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
     """Wait until ``check`` is true; returns what it said."""
     until = time.monotonic() + seconds
     while not (said := await check()):
@@ -57,7 +60,7 @@ async def state(conn: Any, id: int) -> str:
     return str((await job(conn, id))["state"])
 
 
-async def ended(conn: Any, id: int, seconds: float = 10.0) -> Any:
+async def ended(conn: Any, id: int, seconds: float = PATIENCE) -> Any:
     """The row of one job once it is over."""
 
     async def over() -> Any:

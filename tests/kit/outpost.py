@@ -49,7 +49,7 @@ async def serving(app: Howdah, *, heartbeat: float = 0.3, offline_after: float =
                 yield Plane(f"http://127.0.0.1:{sock.getsockname()[1]}", token)
             finally:
                 web.should_exit = True
-                await asyncio.wait_for(running, 20)
+                await asyncio.wait_for(running, 60)
 
 
 @asynccontextmanager
@@ -62,4 +62,4 @@ async def outpost(app: Howdah, plane: Plane, *, slots: int = 4, grace: float = 5
         yield conductor
     finally:
         conductor.stop()
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, 60)

@@ -1,4 +1,4 @@
-"""A PgBouncer of one's own, in transaction mode."""
+"""A PgBouncer of one's own, in transaction mode unless told otherwise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ listen_addr = 127.0.0.1
 listen_port = {listen}
 unix_socket_dir =
 auth_type = any
-pool_mode = transaction
+pool_mode = {mode}
 max_client_conn = 500
 default_pool_size = 40
 logfile = {folder}/log
@@ -30,8 +30,9 @@ logfile = {folder}/log
 class Pooler:
     """Runs while its context lasts."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, mode: str = "transaction") -> None:
         self._dsn = urlsplit(dsn)
+        self._mode = mode
 
     def __enter__(self) -> Self:
         program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
@@ -51,6 +52,7 @@ class Pooler:
                 password=unquote(self._dsn.password or ""),
                 listen=self.port,
                 folder=self._folder,
+                mode=self._mode,
             )
         )
         if account:

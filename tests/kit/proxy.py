@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
-Deed = Literal["lose", "twice", "delay", "swallow", "cut"]
-"""``lose`` the answer after it was given, say the request ``twice``, ``delay`` it, ``swallow`` it, or ``cut`` the
-connection before it is forwarded."""
+Deed = Literal["lose", "twice", "delay", "dither", "swallow", "cut"]
+"""``lose`` the answer after it was given, say the request ``twice``, ``delay`` it, ``dither``: delay and forget it if
+whoever asks hangs up meanwhile, ``swallow`` it, or ``cut`` the connection before it is forwarded."""
 
 
 @dataclass(slots=True)
@@ -143,6 +143,10 @@ class Proxy:
     async def _before(self, rule: Rule, client: End) -> None:
         if rule.deed == "delay":
             await asyncio.sleep(rule.seconds)
+        elif rule.deed == "dither":
+            with suppress(TimeoutError):
+                await asyncio.wait_for(client.gone(), rule.seconds)
+                raise Gone
         elif rule.deed == "swallow":
             await client.gone()
         elif rule.deed == "cut":

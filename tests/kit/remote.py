@@ -27,7 +27,7 @@ async def remote(plane: Any, app: Howdah = errands.app, **options: Any) -> Async
         yield conductor
     finally:
         conductor.stop()
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, 60)
 
 
 async def result(conn: Any, id: int) -> Any:

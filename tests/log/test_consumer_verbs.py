@@ -62,7 +62,7 @@ async def test_a_paused_consumer_finishes_its_batch_and_rests(app, seen, gate):
     gate.open.clear()
     await append(app, 2)
     async with node(app) as conductor:
-        await asyncio.wait_for(gate.inside.wait(), 10)
+        await asyncio.wait_for(gate.inside.wait(), 30)
         await app.log.admin.pause("notes", by="ann")
         gate.open.set()
         await eventually(lambda: _rests(conductor))
@@ -123,7 +123,7 @@ async def test_a_reset_refuses_the_batch_under_way(app, seen, gate, to):
     gate.open.clear()
     gate.inside.clear()
     async with node(app):
-        await asyncio.wait_for(gate.inside.wait(), 10)
+        await asyncio.wait_for(gate.inside.wait(), 30)
         position = await app.log.admin.reset("notes", to)
         gate.open.set()
         await app.log.wait_for("notes", 5)

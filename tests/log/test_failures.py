@@ -60,7 +60,7 @@ async def comes_to(app: Howdah, state: str, name: str = "shaky") -> Any:
         row = await standing(app, name)
         return row if row is not None and row.state == state else None
 
-    return await eventually(there, 20)
+    return await eventually(there)
 
 
 # ---------------------------------------------------------------- who is to blame
@@ -287,7 +287,7 @@ async def test_a_consumer_may_stop_the_worker(app, seen):
     await append(app, 3)
     for times in (6, 11):  # once more to find the culprit; a node that is started again begins anew
         with pytest.raises(ConsecutiveFailures, match=r"shaky failed 5 times in a row at position 2: ValueError"):
-            await asyncio.wait_for(app.conductor(quick()).run(), 20)
+            await asyncio.wait_for(app.conductor(quick()).run(), 60)
         assert shaky.tried.count(2) == times
     assert await seen() == [1]
     shaky.bad.clear()

@@ -94,7 +94,7 @@ async def test_a_foreign_insert_wakes_sleepers(app, direct, connect):
         assert heard == [], "nobody slept"
         await sleeper.execute("select howdah.frontier(5000)")
         foreign.execute(insert, (2,))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not heard:
             await asyncio.sleep(0.01)
 
@@ -162,7 +162,7 @@ async def test_the_exclusive_gate_falls_with_a_savepoint(app, a, b):
     await a.execute("begin; savepoint one")
     await append(a)
     await a.execute("rollback to one")
-    assert await asyncio.wait_for(append(b, "S-2"), 10) == 2
+    assert await asyncio.wait_for(append(b, "S-2"), 30) == 2
     await a.execute("commit")
 
 

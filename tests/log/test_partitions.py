@@ -125,7 +125,7 @@ async def test_another_number_of_parts_while_events_flow(database, conn, seen, b
             assert await partitions(conn) == before, "an old node is still there"
 
             second.stop()
-            await eventually(lambda: is_now(conn, after), 15)
+            await eventually(lambda: is_now(conn, after))
             await grow(conn, 100)
             await new.log.wait_for("orders", await end())
 
@@ -139,7 +139,7 @@ async def test_up_and_down_again_and_again(database, conn, seen):
     async with load(app) as end:
         for number in (4, 2, 7, 1, 3):
             async with node(parted(database.dsn, number), **QUICK), node(parted(database.dsn, number), **QUICK):
-                await eventually(lambda number=number: is_now(conn, number), 15)
+                await eventually(lambda number=number: is_now(conn, number))
                 await grow(conn, 60)
         last = await end()
         async with node(parted(database.dsn, 2), **QUICK):

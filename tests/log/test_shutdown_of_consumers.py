@@ -49,7 +49,7 @@ async def test_the_batch_at_hand_is_finished_and_then_another_node_goes_on(datab
         async with node(app, **PATIENT, notify=notify) as second:
             await eventually(lambda: registered(conn, 2))
             one = await app.log.append("S-1", [{"type": "T"}, {"type": "T"}])
-            await asyncio.wait_for(gate.entered.wait(), 5)
+            await asyncio.wait_for(gate.entered.wait(), 30)
             first.stop()
             await eventually(lambda: draining(conn, first))
             await asyncio.sleep(4 * PATIENT["rebalance"])
@@ -57,11 +57,11 @@ async def test_the_batch_at_hand_is_finished_and_then_another_node_goes_on(datab
             assert await gate.marks() == []
             gate.finish.set()
 
-            await eventually(held(conn, second), 5)
+            await eventually(held(conn, second))
             assert await gate.marks() == [1, 2]
             assert gate.entries == 2
             two = await app.log.append("S-1", {"type": "T"})
-            await app.log.wait_for("a", two, timeout=5)
+            await app.log.wait_for("a", two, timeout=30)
     assert await gate.marks() == [1, one.position, two.position]
     assert (
         await conn.fetchval("select count(*) from howdah.node where state <> 'offline' or consumers is not null") == 0
@@ -82,13 +82,13 @@ async def test_a_node_with_a_long_job_left_hands_its_consumers_over_at_once(dire
     times = {**PATIENT, "rebalance": 30.0, "notify": True}
     async with node(app, **times, grace=30.0) as first:
         await long.enqueue()
-        await asyncio.wait_for(started.wait(), 5)
+        await asyncio.wait_for(started.wait(), 30)
         await eventually(held(conn, first))
         async with node(app, **times) as second:
             await eventually(lambda: registered(conn, 2))
             first.stop()
             try:
-                await eventually(held(conn, second), 5)
+                await eventually(held(conn, second))
                 assert len(first.running) == 1
             finally:
                 finish.set()
@@ -100,7 +100,7 @@ async def test_a_draining_node_is_given_nothing_new(database, conn, gate):
     async with node(app, **PATIENT) as first:
         await eventually(held(conn, first))
         await app.log.append("S-1", {"type": "T"})
-        await asyncio.wait_for(gate.entered.wait(), 5)
+        await asyncio.wait_for(gate.entered.wait(), 30)
         first.stop()
         await eventually(lambda: draining(conn, first))
         other, _ = following(database.dsn, "a", "b", "c")
@@ -120,11 +120,11 @@ async def test_stopping_now_rolls_the_batch_back_and_another_node_does_it(databa
         await eventually(held(conn, first))
         async with node(app, **PATIENT) as second:
             made = await app.log.append("S-1", {"type": "T"})
-            await asyncio.wait_for(gate.entered.wait(), 5)
+            await asyncio.wait_for(gate.entered.wait(), 30)
             first.stop(now=True)
 
-            await eventually(held(conn, second), 5)
-            await app.log.wait_for("a", made, timeout=5)
+            await eventually(held(conn, second))
+            await app.log.wait_for("a", made, timeout=30)
     assert not gate.finish.is_set()
     assert gate.entries == 2
     assert await gate.marks() == [made.position]
@@ -137,15 +137,15 @@ async def test_a_batch_that_outlasts_the_grace_is_rolled_back(database, conn, ga
     running = asyncio.create_task(conductor.run())
     await eventually(held(conn, conductor))
     made = await app.log.append("S-1", {"type": "T"})
-    await asyncio.wait_for(gate.entered.wait(), 5)
+    await asyncio.wait_for(gate.entered.wait(), 30)
     conductor.stop()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 30)
 
     assert await gate.marks() == []
     row = await conn.fetchrow("select k.position, k.failures, s.node from howdah.checkpoint k, howdah.share s")
     assert tuple(row) == (0, 0, None)
     async with node(app, **PATIENT):
-        await app.log.wait_for("a", made, timeout=5)
+        await app.log.wait_for("a", made, timeout=30)
     assert await gate.marks() == [made.position]
     await app.close()
 
@@ -159,8 +159,8 @@ async def test_a_node_that_is_alone_leaves_its_consumers_waiting_and_the_next_on
     assert (row.state, row.node, row.lag) == ("unassigned", None, 1)
 
     async with node(app, **{**PATIENT, "rebalance": 30.0}) as second:
-        await eventually(held(conn, second), 5)
-        await app.log.wait_for("a", made, timeout=5)
+        await eventually(held(conn, second))
+        await app.log.wait_for("a", made, timeout=30)
     assert seen == [("a", made.position)]
     await app.close()
 

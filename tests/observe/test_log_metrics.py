@@ -198,7 +198,7 @@ async def test_the_command_line_says_who_leads(app: Howdah) -> None:
             found = await scrape(observed)
             return value(found, "leader") == 1 and of(found, "unassigned") is not None
 
-        await eventually(shown, 15)
+        await eventually(shown)
         worker._conductor.stop()
         await running
 

@@ -68,7 +68,7 @@ async def test_what_waits_in_a_table_is_shown_like_a_queue(app: Howdah, conn: An
     quoted = identifier(HOSTILE)
     await conn.execute(f"insert into {quoted} default values")
     async with observed_tables(app, database) as observed:
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), 30)
         await conn.execute(f"insert into {quoted} (status) select 'completed' from generate_series(1, 10)")
         await conn.execute(f"insert into {quoted} (process_after) values (now() + interval '1 hour')")
         await conn.execute(f"insert into {quoted} (id) overriding system value values (1000)")
@@ -132,7 +132,7 @@ async def test_the_command_line_counts_the_tables_of_its_node(app: Howdah, conn:
         async def shown() -> Any:
             return value(await scrape(observed), "queue_jobs", queue="uploads", state="scheduled") == 1
 
-        await eventually(shown, 15)
+        await eventually(shown)
         worker._conductor.stop()
         await running
 

@@ -107,6 +107,7 @@ ASKS = [
     ("POST", "/git/clone", {"attempt": "1", "url": "/x"}),
     ("POST", "/git/commit-and-push", {"attempt": "1", "message": "x"}),
     ("POST", "/sdlc", {"attempt": "1", "command": "feature"}),
+    ("POST", "/artifacts", {"attempt": "1", "patterns": ["*"]}),
     ("DELETE", "/workspaces/1", None),
 ]
 

@@ -75,17 +75,17 @@ async def test_without_the_fence_the_same_chaos_applies_events_twice(world, dire
 async def test_a_batch_of_a_frozen_node_is_refused_once_another_took_over(world, conn, consumer, idle, fence, times):
     with Followers(world, HAS=consumer, IDLE=idle, FENCE=fence) as farm:
         frozen = farm.start(FREEZE="yes")
-        await eventually(lambda: owner(conn, consumer), 20)
+        await eventually(lambda: owner(conn, consumer), 60)
         event = {"type": "Closed" if consumer == "closings" else "Deposited", "data": {"amount": 5, "freeze": True}}
         made = await app.log.append("Order-1", event)
-        await eventually(lambda: is_frozen(frozen), 20)
+        await eventually(lambda: is_frozen(frozen), 60)
         farm.start()
-        await app.log.wait_for(consumer, made, timeout=20)
+        await app.log.wait_for(consumer, made, timeout=60)
         [before] = await conn.fetch("select * from howdah.checkpoint")
         os.kill(frozen.pid, signal.SIGCONT)
         later = await app.log.append("Order-1", {**event, "data": {"amount": 7}})
-        await app.log.wait_for(consumer, later, timeout=20)
-        await eventually(lambda: answered(conn, times), 10)
+        await app.log.wait_for(consumer, later, timeout=60)
+        await eventually(lambda: answered(conn, times), 60)
 
     seen = await conn.fetch("select position from seen order by position")
     assert [row["position"] for row in seen] == [made.position] * times + [later.position]
@@ -97,15 +97,15 @@ async def test_a_batch_of_a_frozen_node_is_refused_once_another_took_over(world,
 async def test_a_node_frozen_while_it_parks_an_event_holds_nobody_up(world, conn):
     with Followers(world, HAS="picky") as farm:
         frozen = farm.start(FREEZE="yes")
-        await eventually(lambda: owner(conn, "picky"), 20)
+        await eventually(lambda: owner(conn, "picky"), 60)
         bad = await app.log.append("Order-1", {"type": "Placed", "data": {"freeze": True}})
-        await eventually(lambda: is_frozen(frozen), 20)
+        await eventually(lambda: is_frozen(frozen), 60)
         farm.start()
         good = await app.log.append("Order-1", {"type": "Placed"})
-        await app.log.wait_for("picky", good, timeout=20)
+        await app.log.wait_for("picky", good, timeout=60)
         os.kill(frozen.pid, signal.SIGCONT)
         later = await app.log.append("Order-1", {"type": "Placed"})
-        await app.log.wait_for("picky", later, timeout=20)
+        await app.log.wait_for("picky", later, timeout=60)
 
     assert [row.position for row in await app.log.admin.parked("picky")] == [bad.position]
     assert [row["position"] for row in await conn.fetch("select position from seen")] == [good.position, later.position]
@@ -115,14 +115,14 @@ async def test_a_node_frozen_while_it_parks_an_event_holds_nobody_up(world, conn
 async def test_a_frozen_leader_is_replaced(world, conn, way):
     with Followers(world, HAS="closings,balances", LEADER=way) as farm:
         first = farm.start()
-        await eventually(lambda: owner(conn, "closings"), 20)
+        await eventually(lambda: owner(conn, "closings"), 60)
         second = farm.start()
-        await eventually(lambda: spread(conn, 2), 20)
+        await eventually(lambda: spread(conn, 2), 60)
         os.kill(first.pid, signal.SIGSTOP)
-        await eventually(lambda: leads(conn, second), 20)
-        await eventually(lambda: spread(conn, 1), 20)
+        await eventually(lambda: leads(conn, second), 60)
+        await eventually(lambda: spread(conn, 1), 60)
         os.kill(first.pid, signal.SIGCONT)
-        await eventually(lambda: spread(conn, 2), 20)
+        await eventually(lambda: spread(conn, 2), 60)
         await asyncio.sleep(4 * REBALANCE)
         assert await leads(conn, second)
         assert await spread(conn, 2)
@@ -149,15 +149,15 @@ async def answered(conn, times):
 async def test_the_consumers_of_a_killed_node_go_on_elsewhere(world, conn):
     with Followers(world) as farm:
         first, second = farm.start(), farm.start()
-        await eventually(lambda: spread(conn, 2), 20)
+        await eventually(lambda: spread(conn, 2), 60)
         leader = await conn.fetchval("select n.name from howdah.leader l join howdah.node n on n.id = l.node")
         for victim in sorted((first, second), key=lambda node: not leader.endswith(f":{node.pid}")):
             farm.kill(victim)  # the leader first, then whoever leads after it
             farm.start()
             made = await app.log.append("Order-1", [{"type": "Closed"}, {"type": "Deposited", "data": {"amount": 1}}])
             for name in app.consumers:
-                await app.log.wait_for(name, made, timeout=LEASE + 10)
-        await eventually(lambda: at_the_head(conn), 20)
+                await app.log.wait_for(name, made, timeout=60)
+        await eventually(lambda: at_the_head(conn), 60)
 
     assert (
         await conn.fetchval("select count(*) from (select from seen group by consumer, position having count(*) > 1)")
@@ -183,7 +183,7 @@ async def chaos(farm, direct, conn, *, seconds, seed, hows=("killed", "froze", "
         for place, connection in enumerate(connections)
     ]
     beside, counts = set(), defaultdict(int)
-    await eventually(lambda: spread(conn, 3), 30)
+    await eventually(lambda: spread(conn, 3), 60)
     until = loop.time() + seconds
     while loop.time() < until:
         awake = [node for node in farm.nodes if not await is_frozen(node)]

@@ -14,7 +14,7 @@ from kit.node import eventually
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_nodes_frozen_at_any_moment_of_their_start_hold_nobody_up(database, conn):
     """Every start makes a partition, drops another, looks for schedules: all that takes locks."""
     app.connect_to(database.dsn)
@@ -30,7 +30,7 @@ async def test_nodes_frozen_at_any_moment_of_their_start_hold_nobody_up(database
             os.kill(node.pid, signal.SIGSTOP)
             await app.enqueue_many(effect.job(made + n) for n in range(20))
             made += 20
-            await eventually(lambda made=made: _all_marked(conn, made), 15)
+            await eventually(lambda made=made: _all_marked(conn, made), 60)
     await app.close()
 
 

@@ -247,14 +247,14 @@ async def test_the_trigger_wakes_a_node_for_work_and_for_nothing_else(
         await eventually(hears)
         await conn.execute(f"insert into {quoted} default values")
         expected = [1]
-        await eventually(worked, 5)
+        await eventually(worked)
         await conn.execute(f"update {quoted} set {state} = 'queued'")
         expected = [1, 1]
-        await eventually(worked, 5)
+        await eventually(worked)
         await conn.execute(f"insert into {quoted} ({state}, {after}) values ('queued', now() + interval '1 hour')")
         await conn.execute(f"update {quoted} set {after} = null where {state} = 'queued'")
         expected = [1, 1, 2]
-        await eventually(worked, 5)
+        await eventually(worked)
 
     await listener.fetchval("select 1")
     await listener.close()

@@ -283,7 +283,7 @@ async def test_a_notification_wakes_the_worker_of_a_table(direct, uploads, rows,
     from howdah.table.front import channel
 
     app = Howdah(direct.dsn)
-    table = app.table("uploads", notify=True, poll=30.0)
+    table = app.table("uploads", notify=True, poll=90.0)
 
     @table.handler
     async def execute(record: dict) -> None:
@@ -298,7 +298,7 @@ async def test_a_notification_wakes_the_worker_of_a_table(direct, uploads, rows,
         await eventually(lambda: _hears(conductor))
         await asyncio.sleep(0.2)
         await rows.add(1)
-        await eventually(lambda: _all(uploads, "completed"), 3)
+        await eventually(lambda: _all(uploads, "completed"))
     assert seen == [1]
 
 

@@ -110,6 +110,7 @@ async def test_a_column_dropped_under_our_feet_is_an_outage_and_no_crash(app, up
         await eventually(lambda: _len(seen, 1))
         await uploads.execute("alter table uploads rename process_after to gone")
         await rows.add(2)
+        await eventually(lambda: _told(caplog))
         await asyncio.sleep(2.0)
         assert conductor.ready
         assert len(seen) == 1
@@ -119,6 +120,10 @@ async def test_a_column_dropped_under_our_feet_is_an_outage_and_no_crash(app, up
         await uploads.execute("alter table uploads rename gone to process_after")
         await eventually(lambda: _len(seen, 3))
     assert await rows.states() == ["completed"] * 3
+
+
+async def _told(caplog):
+    return "claim failed" in caplog.text
 
 
 async def _len(what, n):
@@ -165,7 +170,7 @@ async def test_a_locked_table_is_waited_for(app, uploads, rows, direct):
             await other.execute("lock table uploads in access exclusive mode")
             await asyncio.sleep(3.0)
         await rows.add(2)
-        await eventually(lambda: _all(uploads, "completed"), 20)
+        await eventually(lambda: _all(uploads, "completed"))
     await other.close()
     assert len(seen) == 5
     assert await uploads.fetchval("select sum(num_resets + num_failures) from uploads") == 0

@@ -298,7 +298,7 @@ async def test_a_transaction_whose_row_is_lost_rolls_back(app, uploads, rows):
 
     await rows.add()
     async with node(app, upkeep=False, heartbeat=1.0):
-        await asyncio.wait_for(inside.wait(), 10)
+        await asyncio.wait_for(inside.wait(), 30)
         await uploads.execute("update uploads set state = 'completed', lease_token = null, failure_message = 'other'")
         go.set()
         await asyncio.sleep(0.3)
@@ -307,12 +307,12 @@ async def test_a_transaction_whose_row_is_lost_rolls_back(app, uploads, rows):
 
 
 async def test_a_handler_that_locks_its_own_row_keeps_it(app, uploads, rows):
-    table = app.table("uploads", transactional=True, stalled_after=1.0, heartbeat=0.2)
+    table = app.table("uploads", transactional=True, stalled_after=2.5, heartbeat=0.2)
 
     @table.handler
     async def execute(record, tx: Transaction) -> None:
         await tx.execute("update uploads set kind = 'seen' where id = $1", record["id"])
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(4.5)
 
     await rows.add()
     async with node(app):

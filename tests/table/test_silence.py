@@ -84,14 +84,14 @@ async def _all_but_one(conn):
 
 
 async def test_a_row_longer_than_any_silence_runs_once(app, uploads, rows):
-    table = app.table("uploads", stalled_after=1.0)
+    table = app.table("uploads", stalled_after=2.5)
     runs = []
 
     @table.handler
     async def execute(record) -> None:
         runs.append(record["id"])
-        time.sleep(1.5)  # the loop is blocked as well
-        await asyncio.sleep(1.0)
+        time.sleep(3.5)  # the loop is blocked as well
+        await asyncio.sleep(1.5)
 
     await rows.add()
     async with node(app), node(app):
@@ -119,7 +119,7 @@ async def test_a_node_that_cannot_beat_stops_its_own_rows(app, uploads, rows):
     async with node(app, upkeep=False) as conductor:
         await eventually(lambda: _are(rows, "processing"))
         conductor.beats[1].statement = "select 1 / 0"
-        await asyncio.wait_for(stopped.wait(), 5)
+        await asyncio.wait_for(stopped.wait(), 30)
         conductor.stop(now=True)
     assert await rows.states() == ["processing"], "it is no longer ours to hand back"
 
@@ -185,11 +185,12 @@ async def test_a_frozen_node_wakes_up_and_changes_nothing(
     }
     nodes = [subprocess.Popen([sys.executable, "-m", "table.zombie"], env=env)]
     try:
-        await eventually(lambda: _stopped(nodes[0].pid), 20)
+        await eventually(lambda: _stopped(nodes[0].pid), 60)
         nodes.append(subprocess.Popen([sys.executable, "-m", "table.zombie"], env=env))
-        await eventually(lambda: _are(rows, "completed"), 20)
+        await eventually(lambda: _are(rows, "completed"), 60)
         before = await rows.one()
         nodes[0].send_signal(signal.SIGCONT)
+        await eventually(lambda: _marked(uploads, marks))
         await asyncio.sleep(2.0)
     finally:
         for process in nodes:
@@ -202,6 +203,24 @@ async def test_a_frozen_node_wakes_up_and_changes_nothing(
     assert (after["num_resets"], after["num_failures"]) == (1, 0)
     if fence:
         assert after == before
+
+
+async def _marked(conn, times):
+    """Whether there are so many marks, and no transaction is open in which there may be another."""
+    return await conn.fetchval(
+        """select (select count(*) from mark) >= $1 and not exists (
+            select from pg_stat_activity
+            where xact_start is not null and pid <> pg_backend_pid() and datname = current_database())""",
+        times,
+    )
+
+
+async def _works(conn, pid):
+    """Whether a node works; or everything is done."""
+    return await _done(conn, 300) or await conn.fetchval(
+        "select exists (select from mark where pid = $1) and exists (select from uploads where state = 'processing')",
+        pid,
+    )
 
 
 async def _stopped(pid):
@@ -220,18 +239,18 @@ async def test_the_rows_of_a_killed_node_are_worked_on_elsewhere(database, uploa
         "PYTHONPATH": str(Path(__file__).parents[1]),
         "TRANSACTIONAL": "1",
         "FENCE": "1",
-        "PAUSE": "0.05",
+        "PAUSE": "0.1",
         "BUDGET": budget,
     }
     start = lambda: subprocess.Popen([sys.executable, "-m", "table.zombie"], env=env)  # noqa: E731
     nodes = [start(), start()]
     try:
         for _ in range(3):
-            await asyncio.sleep(1.0)
+            await eventually(lambda: _works(uploads, nodes[0].pid), 60)  # or nothing is left to do
             nodes[0].kill()
             nodes.pop(0).wait()
             nodes.append(start())
-        await eventually(lambda: _done(uploads, 300), 40)
+        await eventually(lambda: _done(uploads, 300), 90)
     finally:
         for process in nodes:
             process.kill()

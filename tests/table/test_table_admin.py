@@ -120,7 +120,7 @@ async def test_a_row_that_runs_stops_when_it_is_cancelled(app: Any, conn: Any, o
 
     await conn.execute("insert into uploads default values")
     async with node(app):
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), 30)
         assert await said(admin.cancel([1])) == [(1, "processing", "asked")]
 
         async def over() -> bool:

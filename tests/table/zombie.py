@@ -27,9 +27,9 @@ def freeze() -> None:
 
 
 async def leased(record: dict[str, int]) -> None:
-    pool = app.admin  # the app's own connections, as users have them
-    async with (await pool._pool()).acquire() as conn:
-        await conn.execute("insert into mark values ($1, $2)", record["n"], os.getpid())
+    conn = await app.database.connect("mark")
+    await conn.execute("insert into mark values ($1, $2)", record["n"], os.getpid())
+    await conn.close()
     freeze()
 
 

@@ -33,7 +33,10 @@ async def latency(plan: Plan) -> list[Figure]:
         raise CheckFailed(f"{len(delays):,} handlers started for {plan.jobs:,} jobs")
     plan.tick()
     figures = [Figure(f"enqueue to start, p{rank}", "ms", [percentile(delays, rank)]) for rank in (50, 95, 99)]
-    return [*figures, Figure("of it the enqueue call, p50", "ms", [percentile(calls, 50)])]
+    return [
+        *figures,
+        *(Figure(f"of it the enqueue call, p{rank}", "ms", [percentile(calls, rank)]) for rank in (50, 99)),
+    ]
 
 
 async def _enqueue(jobs: int, calls: list[float]) -> None:

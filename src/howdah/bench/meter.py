@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
 from typing import Any
 
 import msgspec
 
 from howdah import telemetry
 from howdah.bench.app import delays, unsettled
-from howdah.outcome import Ack, Outcome
+from howdah.outcome import Acks, Outcome
 
 RESET, READ = b"0", b"?"
 """What the meter can be told: start over, and answer."""
@@ -56,12 +55,11 @@ class Meter:
             case "job.ack":
                 reading.acked = time.monotonic()
                 reading.cpu = time.process_time() - self._cpu
-                acks: list[Ack] = facts["acks"]
-                for outcome, count in Counter(ack.outcome for ack in acks).items():
+                for (_, _, outcome), each in Acks.of(facts["acks"]).took.items():
                     if outcome is Outcome.OK:
-                        reading.done += count
+                        reading.done += len(each)
                     elif outcome is not Outcome.RELEASED:
-                        reading.other += count
+                        reading.other += len(each)
             case "consumer.start" if reading.claimed is None:
                 reading.claimed = time.monotonic()
             case "consumer.batch":

@@ -53,16 +53,17 @@ async def append(plan: Plan, clients: int, each: int) -> list[Figure]:
     return ways.figures(f"{clients} pgbench clients x 1")
 
 
-async def _run(plan: Plan, program: Path, script: str, clients: int, each: int) -> float:
-    streams = max(1, clients * each // events.PER_STREAM)
+async def run_script(program: Path, dsn: str, script: str, *, clients: int, each: int, **defined: int) -> float:
+    """Let so many clients run a script so many times; returns transactions a second."""
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
-        file.write(events.statements(plan)[script])
+        file.write(script)
         file.flush()
-        place, secret = _place(plan.ground.database.dsn)
+        place, secret = _place(dsn)
         process = await asyncio.create_subprocess_exec(
             program,
             *("--no-vacuum", "--protocol=prepared", f"--client={clients}", f"--jobs={min(clients, 2)}"),
-            *(f"--transactions={each}", f"--define=streams={streams}", f"--file={file.name}", place),
+            *(f"--define={name}={value}" for name, value in defined.items()),
+            *(f"--transactions={each}", f"--file={file.name}", place),
             stdout=PIPE,
             stderr=STDOUT,
             env=os.environ | secret,
@@ -77,6 +78,12 @@ async def _run(plan: Plan, program: Path, script: str, clients: int, each: int) 
     if process.returncode or rate is None:
         raise HowdahError(f"pgbench ended with code {process.returncode}; it said:\n{said[-1000:]}")
     return float(rate[1])
+
+
+async def _run(plan: Plan, program: Path, script: str, clients: int, each: int) -> float:
+    text, dsn = events.statements(plan)[script], plan.ground.database.dsn
+    streams = max(1, clients * each // events.PER_STREAM)
+    return await run_script(program, dsn, text, clients=clients, each=each, streams=streams)
 
 
 def _place(dsn: str) -> tuple[str, dict[str, str]]:

@@ -1,83 +1,42 @@
-"""`howdah retry` and `howdah cancel`: act on jobs, by id or by filter."""
+"""`howdah retry`, `cancel`, `delete`, `reprioritize` and `move`: act on jobs, by id or by filter."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import click
 
-from howdah.cli.common import Target, as_json, finish, read_ids, run, targeted
+from howdah.cli.choice import Choice, choosing, confirm
+from howdah.cli.common import Target, as_json, finish, run, targeted
 from howdah.cli.failure import INCOMPLETE
 from howdah.cli.output import dump, show
+from howdah.jobs.acts import Acted, Verb
 from howdah.jobs.rows import Said
 
 MOST_LINES = 20
 
 
 @click.command()
-@click.argument("ids", nargs=-1)
-@click.option("-q", "--queue", help="Every failed job of this queue.")
-@click.option("-k", "--kind", help="Every failed job of this kind.")
-@click.option("--all", "everything", is_flag=True, help="Every failed job.")
-@click.option("-s", "--state", type=click.Choice(["failed", "cancelled"]), default="failed", help="With a filter.")
-@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=1000, show_default=True, help="With a filter.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@choosing("failed", "cancelled")
 @as_json
 @targeted
-def retry(
-    target: Target,
-    ids: Sequence[str],
-    queue: str | None,
-    kind: str | None,
-    everything: bool,
-    state: str,
-    limit: int,
-    yes: bool,
-    as_json: bool,
-) -> None:
+def retry(target: Target, choice: Choice, yes: bool, as_json: bool) -> None:
     """Put failed or cancelled jobs back into their queue, with no attempt used.
 
     Exits 1 when some were left alone: not failed or cancelled, unknown, or their unique key is taken.
 
     \b
     howdah retry 5 7 10-20
-    howdah retry --queue mail --yes
+    howdah retry --queue mail --finished-after 24h --yes
     """
-    by_id = chosen(ids, queue, kind, everything)
-    if by_id is None:
-        confirm(f"retry {scope(state, queue, kind)}, up to {limit}", yes)
-
-    async def act() -> Sequence[Said]:
-        async with target.admin() as admin:
-            if by_id is not None:
-                return await admin.retry(by_id)
-            return await admin.retry_where(queue=queue, kind=kind, state=state, limit=limit)
-
-    report(run(act()), "put back", as_json=as_json, limit=None if by_id is not None else limit)
+    act(target, "retry", choice, "put back", yes=yes, as_json=as_json)
 
 
 @click.command()
-@click.argument("ids", nargs=-1)
-@click.option("-q", "--queue", help="Every waiting job of this queue.")
-@click.option("-k", "--kind", help="Every waiting job of this kind.")
-@click.option("--all", "everything", is_flag=True, help="Every waiting job.")
-@click.option("-s", "--state", type=click.Choice(["queued", "running"]), default="queued", help="With a filter.")
-@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=1000, show_default=True, help="With a filter.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@choosing("queued", "running")
 @as_json
 @targeted
-def cancel(
-    target: Target,
-    ids: Sequence[str],
-    queue: str | None,
-    kind: str | None,
-    everything: bool,
-    state: str,
-    limit: int,
-    yes: bool,
-    as_json: bool,
-) -> None:
+def cancel(target: Target, choice: Choice, yes: bool, as_json: bool) -> None:
     """Cancel jobs: waiting ones at once, running ones by their node's next heartbeat.
 
     Exits 1 when some were left alone: already over, or unknown.
@@ -86,46 +45,93 @@ def cancel(
     howdah cancel 5 7 10-20
     howdah cancel --kind send_newsletter --yes
     """
-    by_id = chosen(ids, queue, kind, everything)
-    if by_id is None:
-        confirm(f"cancel {scope(state, queue, kind)}, up to {limit}", yes)
-
-    async def act() -> Sequence[Said]:
-        async with target.admin() as admin:
-            if by_id is not None:
-                return await admin.cancel(by_id)
-            return await admin.cancel_where(queue=queue, kind=kind, state=state, limit=limit)
-
-    report(run(act()), "cancelled", as_json=as_json, limit=None if by_id is not None else limit)
+    act(target, "cancel", choice, "cancelled", yes=yes, as_json=as_json)
 
 
-def chosen(ids: Sequence[str], queue: str | None, kind: str | None, everything: bool) -> list[int] | None:
-    """The ids that were typed; ``None`` when a filter was given instead."""
-    filtered = everything or queue is not None or kind is not None
-    if ids and filtered:
-        raise click.UsageError("give ids or a filter, not both")
-    if not ids and not filtered:
-        raise click.UsageError("say which jobs: ids such as 5 7 10-20, or --queue, --kind or --all")
-    return read_ids(ids) if ids else None
+@click.command()
+@choosing("failed", "cancelled", "done", "queued")
+@as_json
+@targeted
+def delete(target: Target, choice: Choice, yes: bool, as_json: bool) -> None:
+    """Remove jobs that wait or are over, with their attempts, logs and results. It cannot be undone.
+
+    Exits 1 when some were left alone: running ones must be cancelled first.
+
+    \b
+    howdah delete 5 7 10-20
+    howdah delete --state cancelled --kind send_newsletter --yes
+    """
+    act(target, "delete", choice, "deleted", yes=yes, as_json=as_json)
 
 
-def scope(state: str, queue: str | None, kind: str | None) -> str:
-    """The jobs of a filter, in words."""
-    of_kind = f" of kind {kind!r}" if kind is not None else ""
-    in_queue = f" in queue {queue!r}" if queue is not None else ""
-    return f"every {state} job{of_kind}{in_queue}"
+@click.command()
+@click.option("--to", "priority", type=click.IntRange(-100, 100), required=True, help="The priority; larger is first.")
+@choosing("queued")
+@as_json
+@targeted
+def reprioritize(target: Target, choice: Choice, priority: int, yes: bool, as_json: bool) -> None:
+    """Give waiting jobs another priority; retries keep it. They line up behind those that have it already.
+
+    Exits 1 when some were left alone: running, over, unknown, or of this priority already.
+
+    \b
+    howdah reprioritize --to 10 5 7 10-20
+    howdah reprioritize --to -10 --kind send_newsletter --yes
+    """
+    act(target, "reprioritize", choice, "reprioritized", to=priority, yes=yes, as_json=as_json)
 
 
-def confirm(question: str, yes: bool) -> None:
-    """Ask on a terminal; elsewhere `--yes` is needed."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"to {question}, add --yes")
-    click.confirm(question, abort=True)
+@click.command()
+@click.option("--to", "queue_to", required=True, metavar="QUEUE", help="The queue.")
+@choosing("queued")
+@as_json
+@targeted
+def move(target: Target, choice: Choice, queue_to: str, yes: bool, as_json: bool) -> None:
+    """Let waiting jobs wait in another queue, at its end; retries stay there.
+
+    Exits 1 when some were left alone: running, over, unknown, or in this queue already.
+
+    \b
+    howdah move --to bulk 5 7 10-20
+    howdah move --to bulk --kind send_newsletter --yes
+    """
+    act(target, "move", choice, "moved", to=queue_to, yes=yes, as_json=as_json)
 
 
-def report(said: Sequence[Said], verb: str, *, as_json: bool, limit: int | None) -> None:
+def act(
+    target: Target,
+    verb: Verb,
+    choice: Choice,
+    did: str,
+    *,
+    to: str | int | None = None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Ask if need be, act, and say what became of the jobs."""
+    if choice.ids is None:
+        whither = "" if to is None else f" to {to!r}"
+        confirm(f"{verb} {choice}{whither}, up to {choice.limit}", yes)
+    said, more = run(acted(target, verb, choice, to))
+    report(said, did, as_json=as_json, more=more)
+
+
+async def acted(target: Target, verb: Verb, choice: Choice, to: str | int | None) -> tuple[Sequence[Said], bool]:
+    """What became of each job, and whether there may be more that fit."""
+    async with target.admin() as admin:
+        if choice.ids is not None:
+            values = () if to is None else (to,)
+            return await getattr(admin, verb)(choice.ids, *values), False
+        said: list[Said] = []
+
+        def heard(so_far: Acted) -> None:
+            said.extend(so_far.chunk)
+
+        done = await admin.act(verb, choice.filter, to=to, limit=choice.limit, progress=heard)
+        return said, done.next is not None
+
+
+def report(said: Sequence[Said], verb: str, *, as_json: bool, more: bool) -> None:
     """Say what became of each job; exit 1 unless all of it was done."""
     did = [each for each in said if each.did]
     left = [each for each in said if not each.did]
@@ -143,7 +149,7 @@ def report(said: Sequence[Said], verb: str, *, as_json: bool, limit: int | None)
             )
         if len(left) > MOST_LINES:
             click.echo(f"and {len(left) - MOST_LINES} more")
-        if limit is not None and len(said) == limit:
+        if more:
             click.echo("there may be more; run it again", err=True)
     finish(INCOMPLETE if left else 0)
 
@@ -153,4 +159,7 @@ REASONS = {
     "done": "it succeeded",
     "over": "it is already over",
     "unknown": "there is no such job",
+    "running": "it is running; cancel it first",
+    "fresh": "it has just ended; try again in a minute",
+    "same": "it is so already",
 }

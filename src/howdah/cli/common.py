@@ -14,11 +14,15 @@ import click
 
 from howdah import config
 from howdah.app import Howdah
+from howdah.audit import acting_as
+from howdah.cli.person import person
 from howdah.errors import ConfigError
 from howdah.jobs.admin import Admin
 from howdah.log.log import Log
 from howdah.pg import migrate
 from howdah.pg.database import Database
+from howdah.redact import Redact
+from howdah.table.options import TableOptions
 
 T = TypeVar("T")
 LONGEST_RANGE = 100_000
@@ -48,6 +52,8 @@ class Target:
             )
         app = config.load_app(settings.app)
         app.retention = settings.keep(app.retention)
+        app.webhooks.put(settings.webhook or ())
+        app.redact = settings.redaction(app.redact.hook)
         if self.dsn is not None:
             app.connect_to(self.dsn, settings.schema)
         elif names_a_database(app):
@@ -63,6 +69,15 @@ class Target:
             return self.app().database
         return settings.database()
 
+    def redact(self) -> Redact:
+        """What people are shown of jobs: as the settings say, and the app when there is one."""
+        settings = self.settings()
+        return settings.redaction() if settings.app is None else self.app().redact
+
+    def tables(self) -> list[TableOptions]:
+        """How the tables of the app are worked on; none when no app is named."""
+        return [table.options for table in self.app().tables.values()] if self.settings().app is not None else []
+
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[Admin]:
         """Somebody who can look at jobs and act on them; refuses a schema this code does not know."""
@@ -74,7 +89,8 @@ class Target:
             return pool
 
         try:
-            yield Admin(database, opened)
+            with acting_as(person()):
+                yield Admin(database, opened)
         finally:
             pool.terminate()
 
@@ -89,7 +105,8 @@ class Target:
             app = Howdah(database.dsn, schema=database.schema)
         await migrate.check(app.database)
         try:
-            yield app.log
+            with acting_as(person()):
+                yield app.log
         finally:
             await app.close()
 

@@ -9,12 +9,12 @@ import asyncpg
 import click
 import msgspec
 
-from howdah.cli.act import confirm
+from howdah.cli.choice import confirm
 from howdah.cli.common import Target, as_json, finish, run, targeted
 from howdah.cli.failure import INCOMPLETE, one_line
 from howdah.cli.output import age, cell, dump, printable, show
 from howdah.cli.parked import parked
-from howdah.cli.queues import user
+from howdah.cli.person import user
 from howdah.cli.replay import PLACES, WHERE, replay, wait, words_of
 from howdah.errors import HowdahError
 from howdah.log.admin import LogAdmin, To

@@ -25,15 +25,18 @@ COLUMNS = {
 def doctor(target: Target, as_json: bool) -> None:
     """Examine the database and the nodes, and say what to do. Changes nothing.
 
+    With an app (`-a`) its tables are examined too: what they lack, and rows nobody works on.
+
     Exits 0 when nothing is bad (warnings do not count), 1 otherwise, 3 when the database does not answer, 4 when
     the schema is not the one this code needs.
 
     \b
-    howdah doctor --json
+    howdah doctor
+    howdah doctor -a shop.jobs:app --json
     """
     findings = [
         Finding(each.name, each.verdict, one_line(each.fact), each.fix)
-        for each in run(Doctor(target.database()).examine())
+        for each in run(Doctor(target.database(), target.tables()).examine())
     ]
     show(findings, COLUMNS, as_json=as_json)
     if not as_json:

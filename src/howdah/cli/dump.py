@@ -42,7 +42,7 @@ def describe(attempts: Sequence[Attempt]) -> Iterator[str]:
     for attempt in attempts:
         if attempt.task is not None:
             yield f"\njob {attempt.job.id} ({attempt.job.kind}), most recent call last:"
-            for frame in _frames(attempt.task.get_coro()):
+            for frame in _frames(attempt.coroutine or attempt.task.get_coro()):
                 yield from _lines(frame)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +21,7 @@ from howdah.task import Task
 
 @click.command()
 @click.argument("kind")
-@click.argument("arguments", metavar="[ARGS-JSON]", default="{}")
+@click.argument("arguments", metavar="[ARGS-JSON|-]", default="{}")
 @click.option("-q", "--queue", help="The queue.  [default: the task's, or default]")
 @click.option("-p", "--priority", type=int, help="From -100 to 100, larger first.")
 @click.option("--run-at", metavar="TIME", help="Not before this time, in ISO 8601 with its zone.")
@@ -40,7 +41,8 @@ def enqueue(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Enqueue one job of KIND with arguments by name, a JSON object, or by position, a JSON array.
+    """Enqueue one job of KIND with arguments by name, a JSON object, or by position, a JSON array. `-` reads them from
+    stdin, where other users of the machine cannot see them.
 
     With an app (-a, HOWDAH_APP or howdah.toml) the arguments are checked against the task; without, the job is
     enqueued as it is.
@@ -55,7 +57,8 @@ def enqueue(
     about = read_json("--meta", meta) if meta is not None else None
     if about is not None and not isinstance(about, dict):
         raise ArgumentError(f"--meta must be a JSON object, got {meta}")
-    made = run(send(target, kind, read_json("ARGS-JSON", arguments), about, given))
+    text = sys.stdin.read() if arguments == "-" else arguments
+    made = run(send(target, kind, read_json("ARGS-JSON", text), about, given))
     if as_json:
         dump({"id": made.id, "fresh": made.fresh})
     elif made.fresh:

@@ -7,11 +7,14 @@ from typing import Any
 import click
 import msgspec
 
+from howdah.cli.choice import filtering
 from howdah.cli.common import Target, as_json, run, targeted
 from howdah.cli.output import cell, dump, printable, show
 from howdah.errors import HowdahError
 from howdah.job import State
-from howdah.jobs.rows import Attempt, JobRow
+from howdah.jobs.filter import Filter
+from howdah.jobs.rows import Attempt, JobRow, Page
+from howdah.jobs.shown import shown
 
 COLUMNS = {
     "id": lambda job: job.id,
@@ -27,9 +30,7 @@ COLUMNS = {
 
 @click.command()
 @click.option("-s", "--state", type=click.Choice([str(state) for state in State]), help="Only jobs in this state.")
-@click.option("-q", "--queue", help="Only jobs of this queue.")
-@click.option("-k", "--kind", help="Only jobs of this kind.")
-@click.option("--key", help="Only jobs with this unique key.")
+@filtering
 @click.option("--before", type=int, metavar="ID", help="Only jobs older than this one: the next page.")
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Jobs to list.")
 @as_json
@@ -37,28 +38,30 @@ COLUMNS = {
 def jobs(
     target: Target,
     state: str | None,
-    queue: str | None,
-    kind: str | None,
-    key: str | None,
     before: int | None,
     limit: int,
     as_json: bool,
+    **fields: Any,
 ) -> None:
     """List jobs, newest first; `at` is when a job finished, started or is due.
 
     \b
     howdah jobs --state failed --queue mail
+    howdah jobs --text user17@example.com --enqueued-after 7d
     howdah jobs --json --limit 1000 | jq .
     """
 
-    async def look() -> list[JobRow]:
+    async def look() -> Page:
         async with target.admin() as admin:
-            return list(await admin.list(state, queue=queue, kind=kind, key=key, before=before, limit=limit))
+            return await admin.list(Filter(state=state, **fields), before=before, limit=limit)
 
-    found = run(look())
+    redact, page = target.redact(), run(look())
+    found = [shown(job, redact) for job in page]
     show(found, COLUMNS, as_json=as_json, empty="no such jobs")
-    if len(found) == limit and not as_json:
-        click.echo(f"older ones: --before {found[-1].id}", err=True)
+    if page.cut:
+        click.echo(f"looked at the newest {page.looked:,} jobs only; go on with --before {page.next}", err=True)
+    elif page.next is not None and not as_json:
+        click.echo(f"older ones: --before {page.next}", err=True)
 
 
 @click.command()
@@ -79,10 +82,11 @@ def job(target: Target, id: int, as_json: bool) -> None:
     found = run(look())
     if found is None:
         raise HowdahError(f"there is no job {id}; it was never enqueued, or pruned since")
+    seen = shown(found, target.redact())
     if as_json:
-        dump(found)
+        dump(seen)
     else:
-        describe(found)
+        describe(seen)
 
 
 def describe(job: JobRow) -> None:

@@ -1,4 +1,4 @@
-"""`howdah nodes`: the processes that work here."""
+"""`howdah nodes` and `howdah drain`: the processes that work here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from howdah.cli.common import Target, as_json, run, targeted
-from howdah.cli.output import age, show
+from howdah.cli.output import age, printable, show
 from howdah.jobs.rows import NodeRow
 
 COLUMNS = {
@@ -41,3 +41,23 @@ def nodes(target: Target, everything: bool, as_json: bool) -> None:
             return await admin.nodes(all=everything)
 
     show(run(look()), COLUMNS, as_json=as_json, empty="no nodes; start one with `howdah worker`")
+
+
+@click.command()
+@click.argument("nodes", nargs=-1, required=True, type=click.IntRange(1, 2**31 - 1))
+@targeted
+def drain(target: Target, nodes: Sequence[int]) -> None:
+    """Let nodes take no more, and end when what they run is over; they hear of it by their next heartbeat.
+
+    It cannot be undone. Whatever keeps the process running may start it anew, as another node.
+
+    \b
+    howdah drain 7
+    """
+
+    async def act() -> None:
+        async with target.admin() as admin:
+            for node in nodes:
+                click.echo(f"node {node} ({printable(await admin.drain(node))}) drains")
+
+    run(act())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from howdah.cli.act import confirm
+from howdah.cli.choice import confirm
 from howdah.cli.common import POSITION, Target, as_json, finish, read_ids, run, targeted
 from howdah.cli.failure import INCOMPLETE, one_line
 from howdah.cli.output import dump, show

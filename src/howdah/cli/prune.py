@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
@@ -27,7 +27,8 @@ def prune(target: Target, done_after: float | None, failed_after: float | None, 
     howdah prune --done-after 14d --failed-after 30d
     """
     kept = target.settings().keep()
-    retention = Retention(
+    retention = replace(
+        kept,
         done=kept.done if done_after is None else done_after,
         failed=kept.failed if failed_after is None else failed_after,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
 
 import click
@@ -10,6 +9,7 @@ import click
 from howdah.cli.common import Target, as_json, finish, run, targeted
 from howdah.cli.failure import INCOMPLETE
 from howdah.cli.output import age, show
+from howdah.cli.person import user
 from howdah.jobs.rows import QueueRow
 
 COLUMNS = {
@@ -79,11 +79,3 @@ def resume(target: Target, queues: Sequence[str]) -> None:
         return all(were)
 
     finish(0 if run(act()) else INCOMPLETE)
-
-
-def user() -> str | None:
-    """Who is typing, as far as the system knows."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return None

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import click
 
-from howdah.cli.act import confirm
+from howdah.cli.choice import confirm
 from howdah.cli.common import DURATION, POSITION, Target, run, targeted
 from howdah.cli.failure import one_line
 from howdah.cli.output import printable

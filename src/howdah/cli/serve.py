@@ -33,6 +33,9 @@ log = logging.getLogger("howdah")
 @click.option("--heartbeat", type=DURATION, help="What workers are told to beat at.  [default: 30s]")
 @click.option("--offline-after", type=DURATION, help="A worker silent for so long is offline.  [default: 90s]")
 @click.option("--rate", type=float, metavar="N", help="Requests a second of one worker or token.  [default: 100]")
+@click.option(
+    "--refusals", type=float, metavar="N", help="Requests without a good token a minute of one address.  [default: 60]"
+)
 @click.option("--connections", type=int, metavar="N", help="Open at once.  [default: 5000]")
 @click.option("--max-body", "largest_body", type=int, metavar="BYTES", help="Of one request.  [default: 8388608]")
 @click.option("--dashboard/--no-dashboard", default=None, help="At /dashboard.  [default: with]")
@@ -42,7 +45,8 @@ def serve(target: Target, patience: float, **flags: Any) -> None:
 
     As many as wanted, behind a load balancer. With -a it knows the app's tables, schedules and the arguments of its
     tasks; without, it serves jobs of any kind. The dashboard is at /dashboard: sign in with a token of scope read (to
-    look) or admin (to act), or with the password in HOWDAH_SERVE_PASSWORD. The first TERM or INT ends it within 3 seconds, the second at once.
+    look) or admin (to act), or with the password in HOWDAH_SERVE_PASSWORD. The first TERM or INT ends it within 3
+    seconds, the second at once.
 
     \b
     howdah token create build-box --scope work

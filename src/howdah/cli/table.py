@@ -8,9 +8,11 @@ from typing import Any
 
 import click
 
+from howdah.audit import acting_as
 from howdah.cli.common import DURATION, Target, as_json, finish, read_ids, run, targeted
 from howdah.cli.failure import INCOMPLETE
 from howdah.cli.output import age, cell, dump, printable, show
+from howdah.cli.person import person
 from howdah.errors import ConfigError
 from howdah.pg import migrate
 from howdah.pg.database import Database
@@ -227,7 +229,8 @@ async def opened(database: Database, options: TableOptions) -> AsyncIterator[Tab
     conn = await database.connect("admin")
     try:
         await migrate.check(database, conn)
-        yield await TableAdmin.open(conn, options, database.schema)
+        with acting_as(person()):
+            yield await TableAdmin.open(conn, options, database.schema)
     finally:
         conn.terminate()
 

@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 
 import click
 
+from howdah.audit import acting_as
 from howdah.cli.common import DURATION, Target, as_json, run, targeted
 from howdah.cli.output import dump, show
+from howdah.cli.person import person
 from howdah.fleet.tokens import SCOPES, TokenRow, Tokens
 from howdah.pg import migrate
 from howdah.pg.database import Session
@@ -104,6 +106,7 @@ async def _tokens(target: Target) -> AsyncIterator[Tokens]:
     await migrate.check(database)
     session = Session(database, "token")
     try:
-        yield Tokens(database, session)
+        with acting_as(person()):
+            yield Tokens(database, session)
     finally:
         await session.close()

@@ -14,12 +14,14 @@ from msgspec import Meta
 from howdah.codes import EXITS, WORDS, Words, code_of, coded, retries
 from howdah.errors import LeaseLost
 from howdah.executors.callback import Callbacks
-from howdah.executors.sidecar import Companion, SidecarBusy
+from howdah.executors.sidecar import Companion, SidecarBusy, SidecarGone
 from howdah.executors.signature import App
 from howdah.job import Job, current_job
 from howdah.journal import Run, job_log, note_run, progress
 from howdah.outcome import Snooze
+from howdah.program.artifacts import Artifact, Found, Patterns
 from howdah.scrub import scrub
+from howdah.secret import marks, masked
 
 PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 BEGIN_TRIES = 5
@@ -38,7 +40,7 @@ class BuildResult(msgspec.Struct, kw_only=True):
     commit_sha: str | None = None
     files_changed: list[str] = []
     duration_ms: int = 0
-    artifacts: list[str] = []
+    artifacts: list[Artifact] = []
 
 
 class Builds(NamedTuple):
@@ -81,6 +83,7 @@ def install(
         auto_push: bool = False,
         git_clone_url: str | None = None,
         callback_url: str | None = None,
+        artifacts: Patterns | None = None,
     ) -> Any:
         """Give a prompt to the agent, in a clone if one is named; commit and push what it did if asked to."""
 
@@ -90,6 +93,7 @@ def install(
                 raise coded("INVALID_SPEC", "there is nothing to commit to without git_clone_url")
             await run.clone(git_clone_url)
             said = await run.ask("/execute", prompt=text)
+            await run.collect(artifacts)
             if auto_commit or auto_push:
                 await run.keep(prompt, commit=auto_commit, push=auto_push)
             return run.result(said)
@@ -101,12 +105,14 @@ def install(
         args: list[str] | None = None,
         git_clone_url: str | None = None,
         callback_url: str | None = None,
+        artifacts: Patterns | None = None,
     ) -> Any:
         """Run one of the sidecar's commands, in a clone if one is named, and push what it changed."""
 
         async def work(run: _Run) -> BuildResult:
             await run.clone(git_clone_url)
             said = await run.ask("/sdlc", command=command, args=args or [])
+            await run.collect(artifacts)
             if git_clone_url is not None:
                 await run.keep(" ".join([command, *(args or [])]), commit=True, push=True)
             return run.result(said)
@@ -148,6 +154,7 @@ class _Run:
         self._attempt = f"{self._job.id}-{self._job.attempt}-{self._job.token}"
         self._began = time.monotonic()
         self._kept: dict[str, Any] = {}
+        self._artifacts: list[Artifact] = []
 
     async def go(self, work: Callable[[_Run], Awaitable[BuildResult]]) -> Any:
         """Do the work. An error is recorded with its class, and raised."""
@@ -190,6 +197,20 @@ class _Run:
                 message["timeout"] = max(1.0, self._job.timeout - (time.monotonic() - self._began))
         return await self._companion.ask(path, {"attempt": self._attempt, **message})
 
+    async def collect(self, patterns: list[str] | None) -> None:
+        """Collect what was left in the workspace, if somebody wants it."""
+        if not patterns:
+            return
+        progress(0.8, "artifacts")
+        said = await self.ask("/artifacts", patterns=patterns)
+        try:
+            found = msgspec.convert(said, Found)
+        except msgspec.ValidationError as error:
+            raise SidecarGone(f"the sidecar answers something else than artifacts: {error}") from None
+        for line in found.left_out:
+            job_log(f"left out of the artifacts: {line}")
+        self._artifacts = found.artifacts
+
     async def keep(self, what: str, *, commit: bool, push: bool) -> None:
         """Commit and push what was done."""
         progress(0.9, "commit and push" if push else "commit")
@@ -205,14 +226,14 @@ class _Run:
             output=str(said.get("output") or ""),
             commit_sha=self._kept.get("commit_sha"),
             files_changed=list(self._kept.get("files_changed") or ()),
-            artifacts=list(said.get("artifacts") or ()),
+            artifacts=self._artifacts,
         )
 
     async def _begin(self) -> None:
         """No run without a record; the control plane may be away for a moment."""
         for left in reversed(range(BEGIN_TRIES)):
             try:
-                await note_run(Run(state="running", spec=self._job.payload))
+                await note_run(Run(state="running", spec=_spec(self._job)))
             except LeaseLost:
                 raise
             except Exception:
@@ -247,6 +268,12 @@ class _Run:
     async def _call_back(self, status: str, result: BuildResult) -> None:
         if self._callback is not None:
             await self._callbacks.post(self._callback, msgspec.json.encode(_callback(self._job, status, result)))
+
+
+def _spec(job: Job) -> bytes:
+    """What is to be done, without its secrets."""
+    secrets = marks(job.meta_json)
+    return msgspec.json.encode(masked(job.args, secrets)) if secrets else job.payload
 
 
 def _callback(job: Job, status: str, result: BuildResult) -> dict[str, Any]:

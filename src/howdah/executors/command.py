@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from howdah.codes import EXITS, WORDS, Words, classify, coded, wait_in
-from howdah.errors import CodedError
+from howdah.errors import CodedError, ConfigError
 from howdah.executors.signature import App, taking
 from howdah.executors.template import Template
 from howdah.job import current_job
 from howdah.journal import job_log
 from howdah.program.run import CannotRun, Ended, run
+from howdah.secret import pointers
 
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ")
 """Variables a program is given of the worker's; no other, since there are secrets among them."""
@@ -47,6 +48,12 @@ def command(
     """
     template = Template(words, options=options)
     hints = {each: list[str] if each in template.many else str for each in template.names} | dict(takes or {})
+
+    for each, hint in hints.items():
+        if pointers(hint):
+            raise ConfigError(
+                f"argument {each!r} of command {name!r} is a Secret; all users see the words of a command"
+            )
 
     async def work(values: dict[str, Any]) -> dict[str, Any]:
         line = template.fill(values)

@@ -16,8 +16,11 @@ from howdah.fleet.wire import raw
 from howdah.handler import check_name
 from howdah.jobs.labels import queue_for
 from howdah.jobs.new import NewJob
+from howdah.jobs.rows import JobRow
+from howdah.jobs.shown import shown
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
+from howdah.secret import marked, marks
 
 MOST_LINES = 1000
 
@@ -46,6 +49,8 @@ class Clerk:
         try:
             if task is not None:
                 task.handler.arguments.decode(payload)
+                if secrets := task.handler.arguments.secrets:
+                    meta = msgspec.json.encode(marked(msgspec.json.decode(meta or b"{}"), secrets))
             job = NewJob(
                 kind=check_name("kind", body.kind),
                 payload=payload,
@@ -66,9 +71,8 @@ class Clerk:
 
     async def job(self, caller: Caller, id: int) -> answers.JobStatus:
         """How one job stands."""
-        row = await self._app.admin.get(id)
-        if row is None or not caller.sees(row.queue):
-            raise unknown(f"job {id}")
+        row = await self._row(caller, id)
+        seen = shown(row, self._app.redact)
         progress = await self._session.fetchrow(self._sql["progress"], id)
         return answers.JobStatus(
             id=row.id,
@@ -82,8 +86,8 @@ class Clerk:
             started_at=row.started_at,
             finished_at=row.finished_at,
             worker=row.node,
-            result=row.result,
-            error=row.error,
+            result=seen.result,
+            error=seen.error,
             progress=progress["share"] if progress else None,
             note=progress["note"] if progress else None,
         )
@@ -91,7 +95,7 @@ class Clerk:
     async def cancel(self, caller: Caller, id: int) -> answers.Said:
         """Cancel one job: at once while it waits, by the next heartbeat while it runs."""
         if caller.queues is not None:
-            await self.job(caller, id)
+            await self._row(caller, id)
         [said] = await self._app.admin.cancel([id])
         if said.said == "unknown":
             raise unknown(f"job {id}")
@@ -99,15 +103,19 @@ class Clerk:
 
     async def log(self, caller: Caller, id: int, after: int) -> answers.Lines:
         """What a job said, after a line."""
-        await self.job(caller, id)
+        await self._row(caller, id)
         rows = await self._session.fetch(self._sql["read_log"], id, after, MOST_LINES)
         return answers.Lines(lines=[answers.Line(**row) for row in rows])
 
     async def runs(self, caller: Caller, id: int) -> answers.Runs:
         """The runs of a job, in order."""
-        await self.job(caller, id)
-        rows = await self._session.fetch(self._sql["runs"], id)
-        return answers.Runs(runs=[answers.RunRecord(**_decoded(row)) for row in rows])
+        job = await self._row(caller, id)
+        rows = [_decoded(row) for row in await self._session.fetch(self._sql["runs"], id)]
+        redact, places = self._app.redact, marks(job.meta)
+        for row in rows:
+            row["spec"] = redact(row["spec"], places, kind=job.kind)
+            row["result"] = redact(row["result"], kind=job.kind, part="result")
+        return answers.Runs(runs=[answers.RunRecord(**row) for row in rows])
 
     async def stats(self, caller: Caller) -> answers.Stats:
         """How much waits and runs in the queues the caller sees, and how many nodes there are."""
@@ -118,6 +126,12 @@ class Clerk:
         ]
         rows: list[Any] = await self._session.fetch(self._sql["stats"])
         return answers.Stats(queues=queues, workers=[answers.WorkerStats(**row) for row in rows])
+
+    async def _row(self, caller: Caller, id: int) -> JobRow:
+        row = await self._app.admin.get(id)
+        if row is None or not caller.sees(row.queue):
+            raise unknown(f"job {id}")
+        return row
 
 
 def _field(message: str) -> str:

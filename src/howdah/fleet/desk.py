@@ -7,10 +7,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from howdah.fleet.belief import Belief
 from howdah.fleet.line import Line
 from howdah.fleet.sessions import Sessions
 from howdah.job import Job
+from howdah.jobs.holds import Holds
 from howdah.jobs.shared import Shared, channel
 from howdah.jobs.store import JobStore
 from howdah.journal import Run, Said
@@ -18,6 +21,8 @@ from howdah.outcome import Ack
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
 from howdah.pg.listen import Listener
+from howdah.redact import told_in
+from howdah.secret import marks
 
 Key = tuple[int, Any]
 Scope = tuple[frozenset[str], frozenset[str] | None, frozenset[str]]
@@ -44,6 +49,7 @@ class JobDesk:
         )
         self._lines: dict[Scope, Line] = {}
         self._closing = False
+        self._holds = Holds(self._shared.acks, sql.load("howdah.jobs", schema=database.schema))
         self._held: frozenset[str] = frozenset()
         self._any = self._store([], None, frozenset())  # for outcomes, which need no line
         self.belief = Belief(database, self._shared.acks)
@@ -122,6 +128,12 @@ class JobDesk:
         """Keep what a running job says."""
         await self._any.say(job, said, node=node)
 
+    async def told(self, jobs: Sequence[Any]) -> dict[Any, tuple[str, ...]]:
+        """What workers were told in confidence, by job: texts about it must not show it."""
+        ids = [id for id in jobs if isinstance(id, int)]
+        rows = await self._shared.acks.fetch(self._sql["secrets"], ids) if ids else []
+        return {row["id"]: told_in(msgspec.json.decode(row["args"]), marks(row["meta"])) for row in rows}
+
     async def note_run(self, node: int, job: Job, run: Run) -> None:
         """Keep the record of a run."""
         await self._any.note_run(job, run, node=node)
@@ -135,19 +147,18 @@ class JobDesk:
 
     async def look(self) -> None:
         """See which kinds the fleet leaves alone now, and close lines nobody stands in."""
-        rows = await self._shared.acks.fetch(self._sql["holds"])
-        held = frozenset(row["kind"] for row in rows)
-        if held != self._held:
-            self._held = held
+        await self._holds.look()
+        if self._holds.held != self._held:
+            self._held = self._holds.held
             for line in self._lines.values():
                 line.turn_away()  # they stand in another line now
         old = time.monotonic() - FORGET
         for key in [key for key, line in self._lines.items() if line.idle and line.used < old]:
             await self._lines.pop(key).close()
 
-    async def hold(self, kind: str, seconds: float, reason: str) -> None:
-        """Leave a kind alone for a while, in all of the fleet."""
-        await self._shared.acks.fetch(self._sql["hold"], kind, seconds, reason)
+    async def hold(self, kind: str, seconds: float, reason: str | None) -> None:
+        """Leave a kind alone for a while, everywhere."""
+        await self._holds.put(kind, seconds, reason)
         await self.look()
 
     async def reset(self) -> tuple[int, int, int]:

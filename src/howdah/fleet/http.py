@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
+from howdah.audit import By, acting_as
 from howdah.errors import DatabaseUnreachable, HowdahError
 from howdah.fleet.clerk import Clerk
 from howdah.fleet.door import Caller, Door
@@ -93,9 +94,11 @@ class Api:
             # a proxy may believe the other one, and see two requests where we see one
             raise Refused(400, "INVALID", "a body has a length or comes in chunks, not both", headers=CLOSE)
         id, job = _number(request, "id", 2**31 - 1), _number(request, "job", 2**63 - 1)
-        caller = await self._door.admit(route.needs, request.headers.get("authorization"), id)
+        address = request.client.host if request.client else ""
+        caller = await self._door.admit(route.needs, request.headers.get("authorization"), id, address)
         body = await self._body(route, request) if route.takes else None
-        said = await self._ask(route, request, caller, id, job, body)
+        with acting_as(By(caller.who, "api", address)):
+            said = await self._ask(route, request, caller, id, job, body)
         if isinstance(said, Response):
             return said
         if said is None:
@@ -120,7 +123,9 @@ class Api:
                 return await getattr(plane, route.verb)(node, body)
             case "complete" | "fail" | "say" | "note_run":
                 return await getattr(plane, route.verb)(node, job, body)
-            case "drain" | "leave" | "worker":
+            case "drain":
+                return await plane.drain(id, itself=node is not None)
+            case "leave" | "worker":
                 return await getattr(plane, route.verb)(id)
             case "workers":
                 return await plane.workers(request.query_params.get("status"))

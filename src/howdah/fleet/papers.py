@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from howdah.errors import ConfigError
@@ -12,19 +13,30 @@ from howdah.handler import check_name
 from howdah.jobs.labels import check_label, expand, labels_of
 
 
-def check_registration(caller: Caller, body: m.Register) -> list[str] | None:
-    """Refuse what cannot be, with the field named; the queues the worker may serve (``None``: all)."""
+def check_registration(caller: Caller, body: m.Register, apart: Mapping[str, str]) -> list[str] | None:
+    """Refuse what cannot be, with the field named; the queues the worker may serve (``None``: all).
+
+    ``apart``: what needs a node with the database, and why.
+    """
     _check("hostname", check_name, "hostname", body.hostname)
     _check("version", check_name, "version", body.version or "-")
     for kind in body.kinds:
         _check("kinds", check_name, "kind", kind)
     for label in body.labels:
         _check("labels", check_label, label)
+    _check_offered("kinds", body.kinds, apart)
+    _check_offered("tables", body.tables, apart)
     queues = _allowed(body.queues, caller)
     if queues is not None:
         named = (label for queue in queues for label in labels_of(queue))
         _check("labels", expand, queues, {*body.labels, *named})
     return queues
+
+
+def _check_offered(field: str, names: Sequence[str], apart: Mapping[str, str]) -> None:
+    for name in names:
+        if name in apart:
+            raise bad(f"{name!r} is not offered over HTTP, only to nodes with the database: {apart[name]}", field)
 
 
 def _allowed(wanted: list[str] | None, caller: Caller) -> list[str] | None:

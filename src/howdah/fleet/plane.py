@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from howdah import telemetry
+from howdah.audit.trail import Trail
 from howdah.codes import CODES, retries
 from howdah.errors import LeaseLost
 from howdah.fleet import answers
@@ -19,14 +20,15 @@ from howdah.fleet.table_desk import TableDesk
 from howdah.fleet.tokens import fingerprint, make
 from howdah.fleet.wire import ack_of, claimed, clean, raw
 from howdah.job import Job
+from howdah.jobs.holds import LONGEST
 from howdah.journal import Run, Said
 from howdah.outcome import Ack, Outcome
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
 from howdah.retry import Backoff
+from howdah.scrub import hide
 
 MOST_WORKERS = 1000
-LONGEST_HOLD = 3600.0
 
 
 class Plane:
@@ -41,19 +43,23 @@ class Plane:
         session: Session,
         jobs: JobDesk,
         tables: Mapping[str, TableDesk],
+        apart: Mapping[str, str],
     ) -> None:
         self._options = options
         self._door = door
         self._session = session
         self._jobs = jobs
         self._tables = tables
+        self._apart = apart
+        """What needs the database, and why."""
         self._sql = sql.load("howdah.fleet", schema=database.schema)
+        self._trail = Trail(database.schema)
 
     # ---------------------------------------------------------------- workers
 
     async def register(self, caller: Caller, body: m.Register) -> m.Registered:
         """A worker starts: it is given an id, fresh for every start, and a credential of its own."""
-        queues = check_registration(caller, body)
+        queues = check_registration(caller, body, self._apart)
         if missing := [table for table in body.tables if table not in self._tables]:
             raise bad(f"there is no table {missing[0]!r} here; it must be in the app that is served", "tables")
         credential = make("node")
@@ -91,7 +97,8 @@ class Plane:
             tokens, cancel = await self._jobs.heartbeat(node.id, list({each.token for each in held}))
             kept = {(each.token, each.id) for each in held if each.token in tokens}
         else:
-            kept, cancel = await self._table(node, store).heartbeat([(each.token, each.id) for each in held])
+            keys = [(each.token, each.id) for each in held]
+            kept, cancel = await self._table(node, store).heartbeat(node.id, keys)
         named = {each.id for each in held}
         return m.Fate(
             kept=[each for each in held if (each.token, each.id) in kept],
@@ -110,7 +117,10 @@ class Plane:
             scope = (node.kinds, node.queues, node.labels)
             jobs = await self._jobs.claim(node.id, scope, most=most, room=body.room, wait=body.wait)
         else:
-            jobs = await self._table(node, body.store).claim(most, body.wait)
+            desk = self._table(node, body.store)
+            if body.after is not None:
+                await desk.take_back(node.id, body.after)
+            jobs = await desk.claim(node, most, body.wait)
         if not jobs:
             return None
         if body.wait and (await self._door.node(node.id)).leaving:  # somebody asked it to drain meanwhile
@@ -124,7 +134,9 @@ class Plane:
 
     async def ack(self, node: RemoteNode, body: m.Ack) -> m.Acked:
         """Record how attempts ended; what is missing in the answer was no longer the worker's."""
-        acks = [ack_of(report) for report in body.acks]
+        failed = [report.id for report in body.acks if report.error or report.message or report.traceback]
+        told = await self._jobs.told(failed if body.store == m.JOBS else ())
+        acks = [ack_of(report, told.get(report.id, ())) for report in body.acks]
         if body.store == m.JOBS:
             if any(not isinstance(ack.job.id, int) for ack in acks):
                 raise bad("the id of a job is a number", "acks")
@@ -135,7 +147,7 @@ class Plane:
             if body.finished:
                 await self._turn(node, took=False)
         else:
-            accepted = await self._table(node, body.store).ack(acks)
+            accepted = await self._table(node, body.store).ack(node.id, acks)
         return m.Acked(
             accepted=[m.Settled(id=ack.job.id, token=ack.job.token, outcome=ack.outcome.value) for ack in accepted]
         )
@@ -148,7 +160,7 @@ class Plane:
             await self._turn(node, took=False)
             return m.Released(jobs=released)
         keys = [(held.token, held.id) for held in body.held]
-        return m.Released(jobs=await self._table(node, body.store).release(keys))
+        return m.Released(jobs=await self._table(node, body.store).release(node.id, keys))
 
     async def complete(self, node: RemoteNode, job_id: int, body: m.Complete) -> m.Ended:
         """One job is done. Said again it changes nothing."""
@@ -166,9 +178,10 @@ class Plane:
             delay = body.retry_after if body.retry_after is not None else Backoff().delay(job.attempt)
             outcome = Outcome.RETRY if again and not job.is_last_attempt else Outcome.FAILED
             error = body.code or body.error
-            return Ack(job, outcome, body.took, None, delay, clean(error), message, clean(body.traceback))
+            return Ack(job, outcome, body.took, None, delay, clean(error, told), message, clean(body.traceback, told))
 
-        message = clean(body.message)
+        told = (await self._jobs.told([job_id])).get(job_id, ())
+        message = clean(body.message, told)
         return await self._end(node, job_id, body.token, failed, hold=body.hold, reason=message)
 
     async def _end(
@@ -210,8 +223,10 @@ class Plane:
 
     async def say(self, node: RemoteNode, job_id: int, body: m.LogLines) -> None:
         """Keep what a running job says, and how far it is."""
-        lines = [line.replace("\0", "\\0") for line in body.lines]
-        said = Said(stream=body.stream, lines=lines, progress=body.progress, note=body.note)
+        told = (await self._jobs.told([job_id])).get(job_id, ())
+        lines = [hide(line, told).replace("\0", "\\0") for line in body.lines]
+        note = body.note and hide(body.note, told)
+        said = Said(stream=body.stream, lines=lines, progress=body.progress, note=note)
         try:
             await self._jobs.say(node.id, _named(job_id, body.token), said)
         except LeaseLost:
@@ -225,10 +240,15 @@ class Plane:
         except LeaseLost:
             raise _not_held(node, job_id, body.token) from None
 
-    async def drain(self, id: int) -> answers.Worker:
-        """A worker shall take no more; what it runs goes on."""
-        if await self._session.fetchval(self._sql["drain"], id) is None:
-            raise unknown(f"worker {id}")
+    async def drain(self, id: int, *, itself: bool = False) -> answers.Worker:
+        """A worker shall take no more; what it runs goes on. ``itself``: it says so of itself, so nobody did it."""
+        async with self._session.use() as conn, conn.transaction():
+            row = await conn.fetchrow(self._sql["drain"], id)
+            if row is None:
+                raise unknown(f"worker {id}")
+            if not itself and row["was"] != row["state"]:
+                before, after = {"state": row["was"]}, {"state": row["state"]}
+                await self._trail.record(conn, "drain", "node", [id], before=before, after=after)
         self._door.forget(id)
         self._jobs.turn_away(id)
         return await self.worker(id)
@@ -238,6 +258,8 @@ class Plane:
         tokens = await self._session.fetchval(self._sql["leases"], id)
         if tokens:
             await self._jobs.release(id, tokens)
+        for desk in self._tables.values():
+            await desk.take_back(id)
         row = await self._session.fetchrow(self._sql["leave"], id)
         self._door.forget(id)
         self._jobs.turn_away(id)
@@ -265,7 +287,7 @@ class Plane:
         return desk
 
     async def _hold(self, kind: str, seconds: float, reason: str | None) -> None:
-        await self._jobs.hold(kind, min(seconds, LONGEST_HOLD), (reason or "rate limited")[:500])
+        await self._jobs.hold(kind, min(seconds, LONGEST), reason)
 
 
 def _named(id: int, token: int) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -46,3 +47,8 @@ def unknown(what: str) -> Refused:
 def stale(message: str) -> Refused:
     """409: it is no longer the worker's."""
     return Refused(409, "STALE", message)
+
+
+def too_many(message: str, wait: float) -> Refused:
+    """429: not so fast."""
+    return Refused(429, "TOO_MANY_REQUESTS", message, headers={"Retry-After": str(max(1, math.ceil(wait)))})

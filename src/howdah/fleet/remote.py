@@ -237,6 +237,7 @@ class RemoteConductor:
             self._add(m.JOBS, RemoteStore(self, wait=patience, poll=options.poll), self._able.jobs, options, shared)
         for name, table in self._able.tables.items():
             own = table.options.worker(options)
+            own = replace(own, lease=min(own.lease, options.lease))  # the control plane waits no longer for us
             heartbeat = min(heartbeat, own.heartbeat)
             store = RemoteTable(self, table.options, table.handler, wait=min(patience, own.lease / 2))
             slots = shared if table.options.slots is None else Slots(own.slots)

@@ -9,9 +9,13 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
+from starlette.routing import Mount, Route
 
 from howdah import telemetry
 from howdah.app import Howdah
+from howdah.dashboard.dashboard import Dashboard
+from howdah.fleet.able import needs_database
+from howdah.fleet.belief import REMEMBER
 from howdah.fleet.clerk import Clerk
 from howdah.fleet.desk import LOOK_FOR_HOLDS, JobDesk
 from howdah.fleet.door import Door
@@ -19,6 +23,7 @@ from howdah.fleet.http import Api
 from howdah.fleet.listen import Http, bind, http_server, url_of
 from howdah.fleet.options import ServeOptions
 from howdah.fleet.plane import Plane
+from howdah.fleet.reception import PATH, dashboard, to_dashboard
 from howdah.fleet.sessions import Sessions
 from howdah.fleet.table_desk import TableDesk
 from howdah.observe.depth import Depth
@@ -49,6 +54,7 @@ class Server:
         self._database = app.database
         self._over = asyncio.Event()
         self._desks: list[JobDesk | TableDesk] = []
+        self._dashboard: Dashboard | None = None
         self._http: Http | None = None
         self._url: asyncio.Future[str] | None = None
         self._sql = sql.load("howdah.fleet", schema=self._database.schema)
@@ -67,14 +73,20 @@ class Server:
         await migrate.check(database)
         pool = await database.pool(options.pool)
         jobs = JobDesk(database, pool, lease=options.offline_after, poll=options.poll, notify=options.notify)
+        apart = needs_database(self._app)
+        for name, why in sorted(apart.items()):
+            log.info("%s is not offered over HTTP, only to nodes with the database: %s", name, why)
         tables = {
-            name: await TableDesk.open(database, table.options, pool)
+            name: await TableDesk.open(
+                database, table.options, pool=pool, session=self._session, lease=options.offline_after
+            )
             for name, table in self._app.tables.items()
-            if not table.options.transactional
+            if name not in apart
         }
         self._desks = [jobs, *tables.values()]
-        door = Door(database, self._session, guarded=options.auth == "token", rate=options.rate)
-        plane = Plane(database, options, door=door, session=self._session, jobs=jobs, tables=tables)
+        guarded = options.auth == "token"
+        door = Door(database, self._session, guarded=guarded, rate=options.rate, refusals=options.refusals)
+        plane = Plane(database, options, door=door, session=self._session, jobs=jobs, tables=tables, apart=apart)
         depth = Depth(database)
         metrics = Metrics(depth=depth)
         registry = CollectorRegistry(auto_describe=False)
@@ -87,6 +99,9 @@ class Server:
             ready=self._ready,
             metrics=lambda: generate_latest(registry),
         )
+        if options.dashboard:
+            self._dashboard = dashboard(self._app, door, options)
+            api.app.router.routes += [Route("/", to_dashboard, methods=["GET"]), Mount(PATH, self._dashboard)]
         metrics.start()
         scheduler = self._app._scheduler() if self._app.schedules else None  # there may be no other node
         upkeep = Upkeep(database, retention=self.retention, scheduler=scheduler)
@@ -98,6 +113,7 @@ class Server:
             self._every(RESET_EVERY, jobs.reset, "reset of jobs"),
             self._every(LOOK_FOR_HOLDS, jobs.look, "holds"),
             self._every(FORGET_EVERY, jobs.belief.forget, "old reports"),
+            self._every(FORGET_EVERY, self._forget_rows, "old leases on rows"),
             *(self._every(RESET_EVERY, desk.reset, f"reset of {name}") for name, desk in tables.items()),
         ]
         try:
@@ -112,6 +128,8 @@ class Server:
             await jobs.close()
             for desk in tables.values():
                 await desk.close()
+            if self._dashboard is not None:
+                await self._dashboard.close()
             await self._session.close()
             await self._app.close()
             pool.terminate()
@@ -147,6 +165,8 @@ class Server:
         self._over.set()
         for desk in self._desks:
             desk.turn_away()
+        if self._dashboard is not None:
+            self._dashboard.stop()
         if self._http is not None:
             self._http.should_exit = True
 
@@ -160,6 +180,10 @@ class Server:
         if rows:
             telemetry.emit("fleet.offline", nodes=[row["id"] for row in rows])
             log.warning("%d workers went silent: %s", len(rows), [row["id"] for row in rows])
+
+    async def _forget_rows(self) -> None:
+        """Leases on rows of tables that are not served any more."""
+        await self._session.fetch(self._sql["forget_rows"], max(REMEMBER, 2 * self._options.offline_after))
 
     async def _ready(self) -> str | None:
         try:

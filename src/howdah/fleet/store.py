@@ -136,7 +136,9 @@ class RemoteStore:
         self._rung.set()
 
     async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
-        raise ConfigError(f"job {job.id} ({job.kind}) is transactional, and this worker has no database")
+        raise ConfigError(
+            f"job {job.id} ({job.kind}) is transactional, and this worker has no database; use a node that has one"
+        )
 
     async def say(self, job: Job, said: Said) -> None:
         message = m.LogLines(

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from howdah import service
+from howdah.fleet.door import RemoteNode
+from howdah.fleet.row_leases import Key, RowLeases
 from howdah.job import Job
 from howdah.outcome import Ack, Outcome
 from howdah.pg.database import Database, Session
@@ -17,40 +19,43 @@ from howdah.table.options import TableOptions
 from howdah.table.plan import Plan
 from howdah.table.store import TableStore
 
-Key = tuple[int, Any]
 LOOK = 1.0
 """Seconds between looks for rows while somebody waits; a table of the user's rings no bell here."""
 
 
 class TableDesk:
-    """The rows of one table."""
+    """The rows of one table. ``lease``: seconds they stay a worker's without a heartbeat, if the table says no less."""
 
-    def __init__(self, database: Database, plan: Plan, pool: Any) -> None:
+    def __init__(self, database: Database, plan: Plan, *, pool: Any, session: Session, lease: float) -> None:
         self._plan = plan
+        self._lease = lease
         self._store = TableStore(database, plan, pool=pool)
-        self._session = Session(database, "heartbeat")
+        self._beats = Session(database, "heartbeat")  # of its own: a locked table must not hold up what others ask
+        self._leases = RowLeases(database, session, plan.options.name)
         self._outage = Outage(f"claim of {plan.options.name} for the fleet")
         self._closing = asyncio.Event()
         self._returning: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def open(cls, database: Database, options: TableOptions, pool: Any) -> TableDesk:
+    async def open(
+        cls, database: Database, options: TableOptions, *, pool: Any, session: Session, lease: float
+    ) -> TableDesk:
         """Check the table and get ready."""
-        session = Session(database, "check")
+        check = Session(database, "check")
         try:
-            async with session.use() as conn:
-                # what a budget counts is in the worker's hands, and so is how much it wants to do
-                limitless = replace(options, budget=None, total_jobs=0, max_active_time=0)
+            async with check.use() as conn:
+                # how much a worker wants to do is in its own hands
+                limitless = replace(options, total_jobs=0, max_active_time=0)
                 plan = await Plan.make(conn, limitless, database.schema)
         finally:
-            await session.close()
-        return cls(database, plan, pool)
+            await check.close()
+        return cls(database, plan, pool=pool, session=session, lease=lease)
 
-    async def claim(self, most: int, wait: float) -> list[Job]:
-        """Up to ``most`` rows, within ``wait`` seconds."""
+    async def claim(self, node: RemoteNode, most: int, wait: float) -> list[Job]:
+        """Up to ``most`` rows for a worker, within ``wait`` seconds."""
         until = time.monotonic() + wait
         while not self._closing.is_set():
-            jobs = await self._claim(most)
+            jobs = await self._claim(node, most)
             left = until - time.monotonic()
             if jobs or left <= 0:
                 return jobs
@@ -61,52 +66,64 @@ class TableDesk:
         """Let everybody who waits go with nothing: this control plane ends."""
         self._closing.set()
 
-    async def _claim(self, most: int) -> list[Job]:
-        claiming = asyncio.create_task(self._store.claim(most, {}))
+    async def _claim(self, node: RemoteNode, most: int) -> list[Job]:
+        claiming = asyncio.create_task(self._take(node, most))
         try:
-            jobs = await asyncio.shield(claiming)
+            return await asyncio.shield(claiming)
         except asyncio.CancelledError:  # whoever asked has gone; what is claimed for nobody goes back
             returning = asyncio.create_task(self._hand_back(claiming))
             self._returning.add(returning)
             returning.add_done_callback(self._returning.discard)
             raise
+
+    async def _take(self, node: RemoteNode, most: int) -> list[Job]:
+        jobs = await self._store.claim(most, {}, name=node.name)
         self._store.disown({job.token for job in jobs})  # the worker remembers them, not we
+        await self._leases.note(node.id, jobs)
         return jobs
 
     async def _hand_back(self, claiming: asyncio.Task[list[Job]]) -> None:
         try:
-            jobs = await claiming
-            self._store.disown({job.token for job in jobs})
-            await self.release([(job.token, job.id) for job in jobs])
+            await self._release([(job.token, job.id) for job in await claiming])
         except Exception as error:
             self._outage.fail(error)  # nobody renews them: they run out by themselves
 
-    async def ack(self, acks: Sequence[Ack]) -> list[Ack]:
-        """Record how attempts ended."""
-        return await self._store.ack(acks, ())
+    async def ack(self, node: int, acks: Sequence[Ack]) -> list[Ack]:
+        """Record how attempts ended, of those that are the worker's own."""
+        own = await self._leases.own(node, [(ack.job.token, ack.job.id) for ack in acks])
+        return await self._store.ack([ack for ack in acks if ack.job.token in own], ())
 
-    async def release(self, keys: Sequence[Key]) -> int:
-        """Hand rows back."""
-        jobs = [Job(id, "", "", 1, 1, token, b"") for token, id in keys]
-        return len(await self._store.ack([Ack(job, Outcome.RELEASED, 0) for job in jobs], ()))
+    async def release(self, node: int, keys: Sequence[Key]) -> int:
+        """Hand a worker's own rows back."""
+        own = await self._leases.own(node, keys)
+        return await self._release([key for key in keys if key[0] in own])
 
-    async def heartbeat(self, keys: Sequence[Key]) -> tuple[set[Key], list[Any]]:
+    async def take_back(self, node: int, after: int = 0) -> None:
+        """Hand back what a worker has in hand: all of it, or what it never heard of, since the answer was lost."""
+        await self._release(await self._leases.held(node, after))
+
+    async def heartbeat(self, node: int, keys: Sequence[Key]) -> tuple[set[Key], list[Any]]:
         """Say that these rows are worked on: those that are still the worker's, and those no longer wanted."""
-        if not keys:
+        tokens = await self._leases.renew(node, keys)
+        own = {key for key in keys if key[0] in tokens}
+        if not own:
             return set(), []
-        ids, tokens = list({id for _, id in keys}), list({token for token, _ in keys})
-        rows = await self._session.fetch(self._plan.sql["heartbeat"], ids, tokens)
-        known = {(row["token"], self._plan.id(row["id"])) for row in rows}
-        return known & set(keys), [self._plan.id(row["id"]) for row in rows if row["cancel"]]
-
-    def read_id(self, value: Any) -> Any:
-        """A key as it came over the wire, as the table has it."""
-        return self._plan.id(value)
+        rows = await self._beats.fetch(self._plan.sql["heartbeat"], list({id for _, id in own}), list(tokens))
+        known = {(row["token"], self._plan.id(row["id"])): row["cancel"] for row in rows}
+        kept = own & known.keys()
+        return kept, [id for token, id in kept if known[token, id]]
 
     async def reset(self) -> None:
         """Take back the rows of silent workers."""
+        while lost := await self._leases.lose(self._lease):
+            ids, tokens = list({id for _, id in lost}), list({token for token, _ in lost})
+            await self._beats.fetch(self._plan.sql["expire"], ids, tokens, self._plan.options.stalled_after)
         await self._store.reset(100)
         await self._store.cancel(100)
+
+    async def _release(self, keys: Sequence[Key]) -> int:
+        jobs = [Job(id, "", "", 1, 1, token, b"") for token, id in keys]
+        return len(await self._store.ack([Ack(job, Outcome.RELEASED, 0) for job in jobs], ())) if jobs else 0
 
     async def close(self) -> None:
         """Close the connections."""
@@ -114,4 +131,4 @@ class TableDesk:
         if self._returning:
             await asyncio.wait(self._returning, timeout=LOOK)
         await self._store.close()
-        await self._session.close()
+        await self._beats.close()

@@ -17,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from howdah.audit.trail import Trail
 from howdah.errors import ConfigError
 from howdah.handler import check_name
 from howdah.pg import sql
@@ -81,6 +82,7 @@ class Tokens:
     def __init__(self, database: Database, session: Session) -> None:
         self._session = session
         self._sql = sql.load("howdah.fleet", schema=database.schema)
+        self._trail = Trail(database.schema)
 
     async def create(
         self, name: str, scopes: Sequence[str], *, queues: Sequence[str] | None = None, expires: float | None = None
@@ -96,16 +98,12 @@ class Tokens:
         if expires is not None and not expires > 0:
             raise ConfigError(f"a token cannot expire after {expires!r} seconds; give a time above zero")
         token = make()
-        row = await self._session.fetchrow(
-            self._sql["token_create"],
-            name,
-            fingerprint(token),
-            token[:12],
-            sorted(set(scopes)),
-            list(queues) if queues is not None else None,
-            expires,
-        )
-        return token, TokenRow(**row)
+        values = (name, fingerprint(token), token[:12], sorted(set(scopes)), None if queues is None else list(queues))
+        async with self._session.use() as conn, conn.transaction():
+            made = TokenRow(**await conn.fetchrow(self._sql["token_create"], *values, expires))
+            after = {"name": name, "scopes": made.scopes, "queues": made.queues, "expires_at": made.expires_at}
+            await self._trail.record(conn, "create", "token", [made.id], after=after)
+        return token, made
 
     async def list(self) -> Sequence[TokenRow]:
         """Every token, newest first."""
@@ -113,8 +111,13 @@ class Tokens:
 
     async def revoke(self, id: int) -> None:
         """Let a token open nothing any more."""
-        if await self._session.fetchval(self._sql["token_revoke"], id) is None:
-            raise ConfigError(f"there is no token {id}; `howdah token list` shows them")
+        async with self._session.use() as conn, conn.transaction():
+            row = await conn.fetchrow(self._sql["token_revoke"], id)
+            if row is None:
+                raise ConfigError(f"there is no token {id}; `howdah token list` shows them")
+            if row["fresh"]:
+                before, after = {"name": row["name"], "revoked": False}, {"name": row["name"], "revoked": True}
+                await self._trail.record(conn, "revoke", "token", [id], before=before, after=after)
 
 
 def _checksum(sort: str, body: str) -> str:

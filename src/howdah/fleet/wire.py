@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -11,7 +12,7 @@ from howdah.fleet import messages as m
 from howdah.fleet.refusal import Refused, bad
 from howdah.job import Job
 from howdah.outcome import Ack, Outcome
-from howdah.scrub import LONGEST_TRACEBACK, scrub, shorten
+from howdah.scrub import LONGEST_TRACEBACK, hide, scrub, shorten
 
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _TEXT = re.compile(rb'"[^"]*"')
@@ -36,8 +37,8 @@ def claimed(job: Job) -> m.Claimed:
     )
 
 
-def ack_of(report: m.Report) -> Ack:
-    """What a worker said, as the store takes it."""
+def ack_of(report: m.Report, told: Sequence[str] = ()) -> Ack:
+    """What a worker said, as the store takes it; ``told``: what it was told in confidence."""
     job = Job(report.id, "", "", report.attempt, report.attempt + 1, report.token, b"", "?" if report.keyed else None)
     return Ack(
         job,
@@ -45,15 +46,15 @@ def ack_of(report: m.Report) -> Ack:
         report.took,
         raw(report.result, "result"),
         report.delay,
-        clean(report.error),
-        clean(report.message),
-        clean(report.traceback),
+        clean(report.error, told),
+        clean(report.message, told),
+        clean(report.traceback, told),
     )
 
 
-def clean(text: str | None) -> str | None:
-    """What a worker says of an error, bounded and without what looks like a secret."""
-    return None if text is None else scrub(shorten(text, LONGEST_TRACEBACK))
+def clean(text: str | None, told: Sequence[str] = ()) -> str | None:
+    """What a worker says of an error, bounded and without what is or looks like a secret."""
+    return None if text is None else scrub(shorten(hide(text, told), LONGEST_TRACEBACK))
 
 
 def raw(value: msgspec.Raw, field: str | None = None) -> bytes | None:

@@ -2,47 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Unpack
 
 import asyncpg
 
-from howdah.errors import ConfigError, DatabaseUnreachable, HowdahError
+from howdah.audit.by import actor
+from howdah.audit.trail import Entry, Trail
+from howdah.errors import ConfigError, HowdahError
 from howdah.handler import check_name
 from howdah.job import State
-from howdah.jobs.rows import Attempt, JobRow, NodeRow, QueueRow, Said, ScheduleRow
-from howdah.pg import sql
-from howdah.pg.database import BROKEN, Database, hide_password
+from howdah.jobs.acts import Acted, Acts, Verb, suitable
+from howdah.jobs.filter import Fields, Filter
+from howdah.jobs.look import Look
+from howdah.jobs.rows import (
+    Attempt,
+    Count,
+    FailureGroup,
+    Failures,
+    JobRow,
+    NodeRow,
+    Page,
+    QueueRow,
+    Said,
+    ScheduleRow,
+)
+from howdah.jobs.search import Search
+from howdah.pg.database import Database
 
-PATIENCE = 5.0
-"""Seconds a look at the tables may take."""
 LARGEST_PAGE = 1000
-CHUNK = 1000
-"""Jobs retried or cancelled in one transaction."""
+LARGEST_COUNT = 100_001
 MOST_ATTEMPTS = 1000
 MOST_NODES = 1000
+MOST_FAILURES = 100_000
 LARGEST_IN_LIST = 2048
-BY_INDEX = """
-select set_config('statement_timeout', $1, true), set_config('enable_seqscan', 'off', true),
-    set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)
-"""
-"""A page is read in the order of an index, whatever statistics say: sorting all of history is never quicker."""
 EVERYTHING = 2**31 - 1
-NEWEST = 2**63 - 1
+DAY = 86400.0
 
 
 class Admin:
-    """Get, list, count, retry, cancel, pause. Every answer is bounded in size and in time."""
+    """Get, list, count, retry, cancel, delete, move, pause, drain. Every answer is bounded in size and in time.
+
+    What is changed is recorded with the change, under the name of :func:`howdah.audit.acting_as`.
+    """
 
     def __init__(self, database: Database, pool: Callable[[], Any]) -> None:
-        self._database = database
-        self._pool = pool
-        self._sql = sql.load("howdah.jobs", schema=database.schema)
+        self._look = Look(database, pool)
+        self._sql = self._look.sql
+        self._search = Search(self._sql)
+        self._trail = Trail(database.schema)
+        self._acts = Acts(self._look, self._search, self._trail)
+
+    # ---------------------------------------------------------------- looking
 
     async def get(self, id: int) -> JobRow | None:
         """Everything about one job, with the history of its attempts; ``None`` when there is no such job."""
-        async with self._look() as conn:
+        async with self._look.read() as conn:
             rows = await conn.fetch(self._sql["get"], [id], EVERYTHING)
             if not rows:
                 return None
@@ -51,51 +67,132 @@ class Admin:
 
     async def list(
         self,
-        state: State | str | None = None,
+        state: Filter | State | str | None = None,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        **fields: Unpack[Fields],
+    ) -> Page:
+        """Jobs that fit, by descending id, below ``before``: the ``next`` of a page begins the next one.
+
+        Without the history of attempts; args, meta and results of more than 2 KiB are left out. A search that takes too
+        long says so: ``cut`` and ``looked``.
+        """
+        filter = Filter.of(state, fields)
+        check_size("limit", limit, LARGEST_PAGE, "ask for the next page instead")
+        async with self._look.read() as conn:
+            found = await self._search.find(conn, filter, before=before, limit=limit)
+            rows = await conn.fetch(self._sql["get"], found.ids, LARGEST_IN_LIST)
+        return Page(map(JobRow.of, rows), looked=found.looked, next=found.next, cut=found.cut)
+
+    async def count(
+        self, state: Filter | State | str | None = None, *, most: int = 10_001, **fields: Unpack[Fields]
+    ) -> Count:
+        """How many jobs fit: exactly for what waits or runs in a queue, else up to ``most``, then "10,000+"."""
+        filter = Filter.of(state, fields)
+        check_size("most", most, LARGEST_COUNT, "nobody reads more")
+        async with self._look.read() as conn:
+            if filter.state in (State.QUEUED, State.RUNNING) and filter.key is None and not filter.inspects:
+                known = await conn.fetchval(self._sql[f"count_{filter.state}"], filter.queue, filter.kind)
+                return Count(jobs=known, more=False)
+            found = await self._search.find(conn, filter, before=None, limit=most)
+        full = len(found.ids) == most
+        return Count(jobs=len(found.ids) - full, more=full or found.cut)
+
+    async def failures(
+        self,
         *,
         queue: str | None = None,
         kind: str | None = None,
-        key: str | None = None,
-        before: int | None = None,
+        seconds: float | None = DAY,
+        newest: int = 10_000,
         limit: int = 50,
-    ) -> Sequence[JobRow]:
-        """Jobs by descending id, below ``before``: pass the last id of a page to get the next one.
-
-        Without the history of attempts; args, meta and results of more than 2 KiB are left out.
-        """
-        async with self._look() as conn:
-            ids = await self._ids(conn, state, queue, kind, key, before, limit)
-            rows = await conn.fetch(self._sql["get"], ids, LARGEST_IN_LIST)
-        return [JobRow.of(row) for row in rows]
+    ) -> Failures:
+        """The ``newest`` failed jobs of the last ``seconds``, grouped by kind and what their errors have in common."""
+        check_size("limit", limit, LARGEST_PAGE, "the largest groups come first")
+        check_size("newest", newest, MOST_FAILURES, "look at fewer")
+        async with self._look.read() as conn:
+            rows = await conn.fetch(self._sql["failures"], newest, seconds, queue, kind, limit)
+        names = FailureGroup.__struct_fields__
+        groups = [FailureGroup(**{name: row[name] for name in names}) for row in rows if row["kind"] is not None]
+        looked, oldest, all_groups = (rows[0][name] for name in ("looked", "oldest", "groups"))
+        more = all_groups - len(groups)
+        return Failures(groups=groups, more=more, looked=looked, cut=looked >= newest, oldest=oldest)
 
     async def queues(self) -> Sequence[QueueRow]:
         """Every queue with what waits, runs and lately finished in it."""
-        async with self._look() as conn:
+        async with self._look.read() as conn:
             return [QueueRow(**row) for row in await conn.fetch(self._sql["count_queues"])]
 
     async def nodes(self, *, all: bool = False) -> Sequence[NodeRow]:
         """The nodes, newest first; ``all``: also those that went offline."""
-        async with self._look() as conn:
+        async with self._look.read() as conn:
             return [NodeRow(**row) for row in await conn.fetch(self._sql["nodes"], all, MOST_NODES)]
 
     async def schedules(self) -> Sequence[ScheduleRow]:
         """The recurring jobs, the next one first."""
-        async with self._look() as conn:
+        async with self._look.read() as conn:
             return [ScheduleRow(**row) for row in await conn.fetch(self._sql["schedules"])]
 
-    async def pause_schedule(self, name: str, paused: bool = True) -> None:
-        """Stop a schedule, or let it go on from now."""
-        async with self._reach() as conn:
-            if await conn.fetchval(self._sql["pause_schedule"], name, paused) is None:
-                raise ConfigError(f"there is no schedule {name!r}; `howdah schedules` lists them")
+    async def audit(
+        self,
+        *,
+        who: str | None = None,
+        via: str | None = None,
+        verb: str | None = None,
+        thing: str | None = None,
+        id: object = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Sequence[Entry]:
+        """What people did, newest first, below ``before``; ``thing`` and ``id``: to one job, queue, node and so on."""
+        scope = {"who": who, "via": via, "verb": verb, "thing": thing, "since": since, "until": until}
+        async with self._look.reach() as conn:
+            try:
+                return await self._trail.list(conn, **scope, id=id, before=before, limit=limit)  # type: ignore[arg-type]
+            except asyncpg.QueryCanceledError:
+                raise HowdahError("this took too long and was stopped; ask for an id, or for less time") from None
+
+    # ---------------------------------------------------------------- jobs
 
     async def retry(self, ids: Sequence[int]) -> Sequence[Said]:
         """Put failed or cancelled jobs back into their queue, with no attempt used; says what became of each."""
-        return await self._act("retry", ids)
+        return await self._acts.on("retry", ids)
 
     async def cancel(self, ids: Sequence[int]) -> Sequence[Said]:
         """Cancel jobs: waiting ones at once, running ones by the next heartbeat; says what became of each."""
-        return await self._act("cancel", ids)
+        return await self._acts.on("cancel", ids)
+
+    async def delete(self, ids: Sequence[int]) -> Sequence[Said]:
+        """Remove jobs that wait or are over, and all that was written of them; running ones must be cancelled first."""
+        return await self._acts.on("delete", ids)
+
+    async def reprioritize(self, ids: Sequence[int], priority: int) -> Sequence[Said]:
+        """Give waiting jobs another priority, behind those that have it already; retries keep it."""
+        return await self._acts.on("reprioritize", ids, priority)
+
+    async def move(self, ids: Sequence[int], queue: str) -> Sequence[Said]:
+        """Let waiting jobs wait in another queue, at its end; retries stay there."""
+        return await self._acts.on("move", ids, queue)
+
+    async def act(
+        self,
+        verb: Verb,
+        filter: Filter,
+        *,
+        to: str | int | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+        progress: Callable[[Acted], object] | None = None,
+    ) -> Acted:
+        """Retry, cancel, delete, reprioritize or move every job that fits, a thousand in a transaction, newest first.
+
+        ``to`` is the priority or the queue. Only jobs that exist now are met, and each once. ``progress`` hears of
+        every transaction; when it raises, the act ends there, and ``before`` goes on where ``Acted.next`` says.
+        """
+        return await self._acts.on_all(verb, filter, to=to, before=before, limit=limit, progress=progress)
 
     async def retry_where(
         self,
@@ -106,9 +203,7 @@ class Admin:
         limit: int = LARGEST_PAGE,
     ) -> Sequence[Said]:
         """Retry the newest ``limit`` jobs that failed (or were cancelled) in this queue, of this kind."""
-        if state not in (State.FAILED, State.CANCELLED):
-            raise ConfigError(f"only failed and cancelled jobs can be retried, got state {str(state)!r}")
-        return await self.retry(await self._where(state, queue, kind, limit))
+        return await self._where("retry", Filter(state=state, queue=queue, kind=kind), limit)
 
     async def cancel_where(
         self,
@@ -119,79 +214,61 @@ class Admin:
         limit: int = LARGEST_PAGE,
     ) -> Sequence[Said]:
         """Cancel the newest ``limit`` jobs that wait (or run) in this queue, of this kind."""
-        if state not in (State.QUEUED, State.RUNNING):
-            raise ConfigError(f"only queued and running jobs can be cancelled, got state {str(state)!r}")
-        return await self.cancel(await self._where(state, queue, kind, limit))
+        return await self._where("cancel", Filter(state=state, queue=queue, kind=kind), limit)
+
+    async def _where(self, verb: Verb, filter: Filter, limit: int) -> Sequence[Said]:
+        suitable(verb, filter)
+        check_size("limit", limit, LARGEST_PAGE, "run it again for more")
+        async with self._look.read() as conn:
+            found = await self._search.find(conn, filter, before=None, limit=limit)
+        return await self._acts.on(verb, found.ids, filter=filter)
+
+    # ---------------------------------------------------------------- queues, schedules, nodes
 
     async def pause(self, queue: str, by: str | None = None) -> None:
-        """Stop claiming from a queue, on every node; what runs goes on."""
+        """Stop claiming from a queue, on every node; what runs goes on. ``by``: for others to see."""
         check_name("queue", queue)
-        async with self._reach() as conn:
+        by = by or (actor().who if actor().via != "code" else None)
+        async with self._look.act() as conn:
+            was = bool(await conn.fetchval(self._sql["paused"], "queue", queue))
             await conn.fetchval(self._sql["pause"], queue, by)
+            await self._trail.record(conn, "pause", "queue", [queue], before={"paused": was}, after={"paused": True})
 
     async def resume(self, queue: str) -> bool:
         """Claim from a queue again; returns whether it was paused."""
-        async with self._reach() as conn:
-            return bool(await conn.fetchval(self._sql["resume"], queue))
+        async with self._look.act() as conn:
+            was = bool(await conn.fetchval(self._sql["resume"], queue))
+            if was:
+                was_so, is_so = {"paused": True}, {"paused": False}
+                await self._trail.record(conn, "resume", "queue", [queue], before=was_so, after=is_so)
+        return was
 
-    async def _where(self, state: State | str, queue: str | None, kind: str | None, limit: int) -> Sequence[int]:
-        async with self._look() as conn:
-            return await self._ids(conn, state, queue, kind, None, None, limit)
+    async def pause_schedule(self, name: str, paused: bool = True) -> None:
+        """Stop a schedule, or let it go on from now."""
+        async with self._look.act() as conn:
+            was = await conn.fetchval(self._sql["paused"], "schedule", name)
+            if await conn.fetchval(self._sql["pause_schedule"], name, paused) is None:
+                raise ConfigError(f"there is no schedule {name!r}; `howdah schedules` lists them")
+            verb, was_so, is_so = "pause" if paused else "resume", {"paused": was}, {"paused": paused}
+            await self._trail.record(conn, verb, "schedule", [name], before=was_so, after=is_so)
 
-    async def _ids(
-        self,
-        conn: Any,
-        state: State | str | None,
-        queue: str | None,
-        kind: str | None,
-        key: str | None,
-        before: int | None,
-        limit: int,
-    ) -> Sequence[int]:
-        if not 1 <= limit <= LARGEST_PAGE:
-            raise ConfigError(f"limit must be from 1 to {LARGEST_PAGE}, got {limit!r}; ask for the next page instead")
-        before = NEWEST if before is None else max(0, min(before, NEWEST))
-        match state:
-            case None:
-                rows = await conn.fetch(self._sql["list_all"], before, queue, kind, key, limit)
-            case State.QUEUED | State.RUNNING if key is not None:
-                rows = await conn.fetch(self._sql["list_held"], key, str(state), before, queue, kind)
-            case State.QUEUED | State.RUNNING:
-                rows = await conn.fetch(self._sql[f"list_{state}"], before, queue, kind, limit)
-            case State.DONE if queue is kind is key is None:
-                rows = await conn.fetch(self._sql["list_done"], before, limit)
-            case State.DONE:
-                rows = await conn.fetch(self._sql["list_done_of"], before, queue, kind, key, limit)
-            case State.FAILED | State.CANCELLED:
-                rows = await conn.fetch(self._sql["list_bad"], state[0], before, queue, kind, key, limit)
-            case _:
-                raise ConfigError(f"there is no state {state!r}; use {', '.join(State)}")
-        return [row["id"] for row in rows]
+    async def drain(self, node: int) -> str:
+        """Let a node take no more and end when what it runs is over; it hears of it by its next heartbeat.
 
-    async def _act(self, verb: str, ids: Sequence[int]) -> Sequence[Said]:
-        said: list[Said] = []
-        for start in range(0, len(ids), CHUNK):
-            async with self._reach() as conn:
-                said += [Said(**row) for row in await conn.fetch(self._sql[verb], list(ids[start : start + CHUNK]))]
-        return said
+        Returns what it is called. Never undone: a process that starts is another node.
+        """
+        async with self._look.act() as conn:
+            row = await conn.fetchrow(self._sql["drain"], node)
+            if row is None:
+                raise ConfigError(f"there is no node {node}; `howdah nodes` lists them")
+            if row["state"] == "offline":
+                raise ConfigError(f"node {node} is offline, so there is nothing to drain")
+            was_so, is_so = {"state": row["was"]}, {"state": row["state"]}
+            await self._trail.record(conn, "drain", "node", [node], before=was_so, after=is_so)
+        return str(row["name"])
 
-    @asynccontextmanager
-    async def _look(self) -> AsyncIterator[Any]:
-        """A connection that reads one moment and gives up in time."""
-        async with self._reach() as conn, conn.transaction(isolation="repeatable_read", readonly=True):
-            await conn.execute(BY_INDEX, str(int(PATIENCE * 1000)))
-            try:
-                yield conn
-            except asyncpg.QueryCanceledError:
-                raise HowdahError(
-                    f"this took longer than {PATIENCE:g} s and was stopped; ask by id, by state failed, queued or"
-                    " running, or without queue, kind and key"
-                ) from None
 
-    @asynccontextmanager
-    async def _reach(self) -> AsyncIterator[Any]:
-        try:
-            async with (await self._pool()).acquire() as conn:
-                yield conn
-        except BROKEN as error:
-            raise DatabaseUnreachable(f"lost {hide_password(self._database.dsn)}: {error}") from error
+def check_size(name: str, value: int, most: int, instead: str) -> None:
+    """Refuse what would be too much at once."""
+    if not 1 <= value <= most:
+        raise ConfigError(f"{name} must be from 1 to {most}, got {value!r}; {instead}")

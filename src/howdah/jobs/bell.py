@@ -53,6 +53,7 @@ class Bell:
         self._due = float("inf")
         self._heard = float("inf")
         self._backstop = 0.0
+        self._reminder = float("inf")
         self.known: list[str] = list(queues or ())
         """The queues to claim from."""
 
@@ -84,6 +85,10 @@ class Bell:
             if self._asleep:
                 self._rung.set()  # it waits for something later
 
+    def remind(self, seconds: float | None) -> None:
+        """Another claim is worth it in so many seconds, whatever is enqueued meanwhile; ``None``: no longer."""
+        self._reminder = float("inf") if seconds is None else time.monotonic() + seconds
+
     def due(self) -> bool:
         """Whether a job has fallen due since it was last looked for; forgets it."""
         if time.monotonic() < self._due:
@@ -106,8 +111,9 @@ class Bell:
             if now - self._hung > SIGN:
                 self._asleep = False  # it lapsed while we were held up: start over
                 return
-            if now >= self._due or now >= self._backstop:
+            if now >= min(self._due, self._backstop, self._reminder):
                 self._backstop = now + self._poll_interval()
+                self._reminder = float("inf") if now >= self._reminder else self._reminder
                 return
             if now - self._hung >= SIGN / 2:
                 await self._doze()
@@ -137,7 +143,8 @@ class Bell:
         return list(row["in_flight"])
 
     def _pause(self) -> float:
-        until = min(self._due, self._backstop, self._hung + SIGN / 2, self._look if self._in_flight else float("inf"))
+        look = self._look if self._in_flight else float("inf")
+        until = min(self._due, self._backstop, self._reminder, self._hung + SIGN / 2, look)
         return max(0.0, until - time.monotonic())
 
     def _ramp(self) -> float:

@@ -88,28 +88,32 @@ class Client:
     async def _send_waiting(self) -> None:
         """Send what has gathered; while it is on its way the next lot gathers."""
         while self._waiting:
-            batch, self._waiting = self._waiting[:CHUNK], self._waiting[CHUNK:]
+            batch: list[tuple[NewJob, asyncio.Future[Enqueued]]] = []
             try:
-                made = await self._send([job for job, _ in batch])
+                async with self._reach() as conn:
+                    while self._waiting:
+                        batch, self._waiting = self._waiting[:CHUNK], self._waiting[CHUNK:]
+                        made = await self._send(conn, [job for job, _ in batch])
+                        for (_, future), each in zip(batch, made, strict=True):
+                            if not future.done():
+                                future.set_result(each)
+                        await asyncio.sleep(0)  # who waited for this may have another one, for the same connection
             except BaseException as error:
+                if not batch:  # there was no connection
+                    batch, self._waiting = self._waiting, []
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error if isinstance(error, Exception) else DatabaseUnreachable("stopped"))
                 if not isinstance(error, Exception):
                     raise
-                continue
-            for (_, future), each in zip(batch, made, strict=True):
-                if not future.done():
-                    future.set_result(each)
 
-    async def _send(self, jobs: list[NewJob]) -> list[Enqueued]:
+    async def _send(self, conn: Any, jobs: list[NewJob]) -> list[Enqueued]:
         if len(jobs) > 1:
             try:
-                return await self.enqueue_many(jobs)
+                return await self.enqueue_many(jobs, conn)
             except asyncpg.InsufficientPrivilegeError:
                 pass  # a role that may only call the function
-        async with self._reach() as conn:
-            return [await self._one(conn, job) for job in jobs]
+        return [await self._one(conn, job) for job in jobs]
 
     def _reach(self) -> Reach:
         return Reach(self._pool, self._database, "enqueueing")

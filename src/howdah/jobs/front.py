@@ -55,7 +55,14 @@ class OpenJobs:
 
     def beat(self, holder: Holder) -> NodeBeat:
         site = self._site
-        return NodeBeat(site.database, site.node, lease=site.options.lease, holder=holder, pulse=site.pulse)
+        return NodeBeat(
+            site.database,
+            site.node,
+            lease=site.options.lease,
+            holder=holder,
+            pulse=site.pulse,
+            drain=site.drain,
+        )
 
     async def listen(self, stop: asyncio.Event) -> None:
         await self.store.listen(stop)

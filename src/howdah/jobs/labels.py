@@ -41,6 +41,23 @@ def serves(queue: str, labels: Collection[str]) -> bool:
     return all(label in labels for label in labels_of(queue))
 
 
+def had(queues: Sequence[str] | None, labels: Iterable[str]) -> frozenset[str]:
+    """All labels of a node: those it was given, and those in the names of its queues."""
+    return frozenset(labels).union(*map(labels_of, queues or ()))
+
+
+def takes(queue: str, queues: Sequence[str] | None, labels: Collection[str]) -> bool:
+    """Whether a node that was told these queues and has these labels takes jobs from a queue.
+
+    >>> takes("builds+gpu", ["builds"], ["gpu"]), takes("builds+gpu", ["mail"], ["gpu"]), takes("mail", None, [])
+    (True, False, True)
+    """
+    all_labels = had(queues, labels)
+    if queues is None:
+        return serves(queue, all_labels)
+    return len(all_labels) <= MOST and queue in expand(queues, all_labels)
+
+
 def expand(queues: Sequence[str], labels: Collection[str]) -> list[str]:
     """Every queue that a node serves, when it was told these.
 

@@ -41,6 +41,10 @@ class NewJob(msgspec.Struct, gc=False, kw_only=True):
     meta: bytes | None = None
     trace: str | None = None
 
+    def __repr__(self) -> str:
+        # without the payload: there may be secrets in it
+        return f"NewJob({self.kind!r}, queue={self.queue!r})"
+
     def check(self) -> None:
         """Raise :class:`ArgumentError` on what the database would refuse."""
         for what, name in (("kind", self.kind), ("queue", self.queue)):

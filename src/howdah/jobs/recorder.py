@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import asyncpg
 
+from howdah.jobs.holds import LONGEST, Holds
 from howdah.outcome import Ack, Outcome
 from howdah.pg.database import Session, columns
 
@@ -25,10 +26,11 @@ FATES = {code.decode(): outcome for outcome, code in CODES.items() if outcome is
 class Recorder:
     """Records outcomes over one connection."""
 
-    def __init__(self, session: Session, sql: Mapping[str, str], expect: Callable[[float], None]) -> None:
+    def __init__(self, session: Session, sql: Mapping[str, str], expect: Callable[[float], None], holds: Holds) -> None:
         self._acks = session
         self._sql = sql
         self._expect = expect
+        self._holds = holds
 
     async def ack(self, node: int, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
         """Record how attempts of a node ended; returns those that were still its, with their final outcome."""
@@ -106,6 +108,8 @@ class Recorder:
                 ack.outcome = FATES[fate]
             if fate in "rs":
                 self._expect(ack.delay)
+            if ack.hold:
+                await self._holds.put(ack.job.kind, min(ack.hold, LONGEST), ack.message)
         return accepted
 
 

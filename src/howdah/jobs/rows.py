@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -123,7 +123,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a job that somebody wanted retried or cancelled."""
+    """What became of a job that somebody acted on."""
 
     id: int
     said: str
@@ -131,7 +131,67 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def did(self) -> bool:
         """Whether it was done, or asked of the node that runs the job."""
-        return self.said in ("queued", "cancelled", "asked")
+        return self.said in ("queued", "cancelled", "asked", "deleted", "reprioritized", "moved")
+
+
+class Page(list[JobRow]):
+    """A list of jobs that knows how it came about."""
+
+    def __init__(self, rows: Iterable[JobRow], *, looked: int, next: int | None, cut: bool) -> None:
+        super().__init__(rows)
+        self.looked = looked
+        """Jobs that were looked at to find these."""
+        self.next = next
+        """Pass it as ``before`` to get the next page; ``None``: there are no more."""
+        self.cut = cut
+        """Whether looking took too long, so that only the newest ``looked`` jobs were looked at."""
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs there are, as far as was counted.
+
+    >>> str(Count(jobs=1234, more=False)), str(Count(jobs=10_000, more=True))
+    ('1,234', '10,000+')
+    """
+
+    jobs: int
+    more: bool
+    """Whether there are more: counting stopped here."""
+
+    def __str__(self) -> str:
+        return f"{self.jobs:,}{'+' if self.more else ''}"
+
+
+class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Failed jobs of one kind whose errors differ only in numbers and names."""
+
+    kind: str
+    error: str | None
+    """The class of the error."""
+    fingerprint: str
+    """What the errors have in common; ``Filter(state="failed", kind=…, fingerprint=…)`` finds the jobs."""
+    message: str
+    """The error of the example."""
+    count: int
+    first_at: datetime
+    last_at: datetime
+    example: int
+    """The newest of them."""
+    queues: Sequence[str]
+
+
+class Failures(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest failures, grouped; the largest group first."""
+
+    groups: Sequence[FailureGroup]
+    more: int
+    """Groups that are not listed."""
+    looked: int
+    """Failed jobs that were looked at, newest first."""
+    cut: bool
+    """Whether there are older ones that were not."""
+    oldest: datetime | None
+    """When the oldest of those looked at failed."""
 
 
 def _decode(data: bytes | None) -> Any:

@@ -11,7 +11,8 @@ import asyncpg
 from howdah.errors import LeaseLost
 from howdah.job import Job
 from howdah.jobs.bell import Bell
-from howdah.jobs.labels import expand, labels_of
+from howdah.jobs.holds import Holds
+from howdah.jobs.labels import expand, had
 from howdah.jobs.recorder import Recorder
 from howdah.jobs.shared import Shared, channel
 from howdah.journal import Run, Said, lost
@@ -51,8 +52,7 @@ class JobStore:
     ) -> None:
         self._node = node
         self._everything = queues is None
-        self._labels = frozenset(labels).union(*map(labels_of, queues or ()))
-        self._kinds = list(kinds)
+        self._labels = had(queues, labels)
         self._lease = lease
         self._pool = pool
         self._sql = sql.load("howdah.jobs", schema=database.schema)
@@ -69,7 +69,8 @@ class JobStore:
             self._listener = Listener(database, channel(database.schema), self._heard) if notify else None
         named = None if queues is None else expand(queues, self._labels)
         self._bell = Bell(self._claims, self._sql, named, poll=poll, deaf=lambda: self.deaf, labels=self._labels)
-        self._recorder = Recorder(self._acks, self._sql, self._bell.expect)
+        self._holds = Holds(self._acks, self._sql, kinds)
+        self._recorder = Recorder(self._acks, self._sql, self._bell.expect, self._holds)
         self._watermarks: dict[tuple[str, int], int] = {}
         self._swept = 0.0
         self._promoted = 0.0
@@ -112,7 +113,7 @@ class JobStore:
             most,
             node or self._node,
             self._lease,
-            self._kinds,
+            self._holds.free,
             runs,
             [queue for queue, _ in marks],
             [priority for _, priority in marks],
@@ -127,9 +128,10 @@ class JobStore:
         self._bell.awake()
         heads = 0
         jobs = []
-        for id, max_attempts, args, key, timeout, meta, trace, waited, rid, *common in rows:
+        # every name is unpacked for every job: a rest of them would be a list each
+        for id, max_attempts, args, key, timeout, meta, trace, waited, rid, p, q, k, a, t in rows:
             if rid is not None:  # the first of a run
-                priority, queue, kind, attempt, token = common
+                priority, queue, kind, attempt, token = p, q, k, a, t
                 heads += 1
                 if rid > marks.get((queue, priority), 0):
                     marks[queue, priority] = rid
@@ -200,7 +202,9 @@ class JobStore:
             await session.close()
 
     async def _look_around(self, now: float) -> None:
-        """What a claim would not see by itself: jobs fallen due, rows below the watermarks, new queues."""
+        """What a claim would not see by itself: holds, jobs fallen due, rows below the watermarks, new queues."""
+        if self._holds.stale and not self._shared:  # those who share have somebody who looks for all of them
+            self._bell.remind(await self._holds.look())
         if now - self._promoted >= PROMOTE:
             await self._promote(now)
         if now - self._swept >= SWEEP:

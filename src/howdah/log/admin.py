@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from howdah.audit.trail import Trail
 from howdah.errors import ConfigError, HowdahError
 from howdah.log.read import Frontier
 from howdah.log.rows import ConsumerRow, Holder, LogStatus, ParkedRow
@@ -20,16 +21,19 @@ DEAD = 30.0
 """Seconds after which a silent node counts as dead, for people to see."""
 LARGEST_PAGE = 1000
 MOST_HOLDERS = 100
+MOST_TOLD = 200
+"""Positions of parked events named in the audit."""
 PATIENCE = 5.0
 
 
 class LogAdmin:
-    """Status, consumers, pause, resume, reset, skip, forget, switch; parked events."""
+    """Status, consumers, pause, resume, reset, skip, forget, switch; parked events. What is changed is recorded."""
 
     def __init__(self, database: Database, pool: Callable[[], Any]) -> None:
         self._database = database
         self._pool = pool
         self._sql = sql.load("howdah.log", schema=database.schema)
+        self._trail = Trail(database.schema)
 
     async def status(self) -> LogStatus:
         """Head, frontier, and which transactions hold it back."""
@@ -52,23 +56,24 @@ class LogAdmin:
     async def stands(self, name: str) -> Any:
         """Where the part of a consumer that is furthest behind stands, and whether it rests."""
         async with self._reach() as conn:
-            row = await conn.fetchrow(self._sql["stands"], name)
-        if row is None:
-            raise unknown(name)
-        return row
+            return await self._stand(conn, name)
 
     async def pause(self, name: str, by: str | None = None) -> None:
         """Let a consumer rest, on every node; the batch at hand is finished."""
-        async with self._reach() as conn:
-            if await conn.fetchrow(self._sql["pause"], name, by) is None:
-                raise unknown(name)
+        async with self._reach() as conn, conn.transaction():
+            was = await self._stand(conn, name)
+            await conn.fetchrow(self._sql["pause"], name, by)
+            before, after = {"paused": was["paused"]}, {"paused": True}
+            await self._trail.record(conn, "pause", "consumer", [name], before=before, after=after)
 
     async def resume(self, name: str) -> bool:
         """Let a paused or halted consumer go on where it stands; returns whether it rested."""
-        async with self._reach() as conn:
+        async with self._reach() as conn, conn.transaction():
+            was = await self._stand(conn, name)
             row = await conn.fetchrow(self._sql["resume"], name)
-        if row is None:
-            raise unknown(name)
+            if row["was"]:
+                before, after = {"paused": was["paused"], "halted": was["halted"]}, {"paused": False, "halted": False}
+                await self._trail.record(conn, "resume", "consumer", [name], before=before, after=after)
         return bool(row["was"])
 
     async def reset(self, name: str, to: To, *, part: int | None = None) -> int:
@@ -78,28 +83,34 @@ class LogAdmin:
         """
         async with self._reach() as conn:
             position = await self._position(conn, to)
-            if not await conn.fetch(self._sql["reset"], name, part, position):
-                raise unknown(name, part)
+            async with conn.transaction():
+                was = await self._stand(conn, name, part)
+                if not await conn.fetch(self._sql["reset"], name, part, position):
+                    raise unknown(name, part)
+                before, after = {"position": was["position"]}, {"position": position, "part": part}
+                await self._trail.record(conn, "reset", "consumer", [name], before=before, after=after)
         return position
 
     async def skip(self, name: str, *, part: int | None = None) -> Sequence[int]:
         """Move a consumer past the event it failed on; returns the positions left out."""
-        async with self._reach() as conn:
-            skipped = await conn.fetch(self._sql["skip"], name, part)
-            if not skipped and await conn.fetchrow(self._sql["stands"], name) is None:
-                raise unknown(name)
-        if not skipped:
-            raise ConfigError(f"consumer {name!r} failed on no event, so there is none to skip; `reset` moves it")
-        return sorted(row["position"] for row in skipped)
+        async with self._reach() as conn, conn.transaction():
+            was = await self._stand(conn, name)
+            skipped = sorted(row["position"] for row in await conn.fetch(self._sql["skip"], name, part))
+            if not skipped:
+                raise ConfigError(f"consumer {name!r} failed on no event, so there is none to skip; `reset` moves it")
+            before, after = {"position": was["position"], "error": was["error"]}, {"skipped": skipped, "part": part}
+            await self._trail.record(conn, "skip", "consumer", [name], before=before, after=after)
+        return skipped
 
     async def forget(self, name: str) -> None:
         """Delete a consumer that no live node has, with its checkpoint."""
-        async with self._reach() as conn:
-            if await conn.fetchval(self._sql["forget"], name, DEAD) is not None:
-                return
-            if await conn.fetchrow(self._sql["stands"], name) is None:
-                raise unknown(name)
-        raise ConfigError(f"consumer {name!r} is still in the code of a live node; deploy without it, then forget it")
+        async with self._reach() as conn, conn.transaction():
+            was = await self._stand(conn, name)
+            if await conn.fetchval(self._sql["forget"], name, DEAD) is None:
+                raise ConfigError(
+                    f"consumer {name!r} is still in the code of a live node; deploy without it, then forget it"
+                )
+            await self._trail.record(conn, "forget", "consumer", [name], before={"position": was["position"]})
 
     async def switch(self, old: str, new: str, statement: str) -> int:
         """Run ``statement`` at a moment when ``new`` has seen all that ``old`` has, and pause ``old``: one commit.
@@ -121,6 +132,8 @@ class LogAdmin:
                 )
             await conn.execute(statement)
             await conn.fetchrow(self._sql["pause"], old, f"switch to {new}")
+            after = {"to": new, "position": min(at[new])}
+            await self._trail.record(conn, "switch", "consumer", [old], before={"position": max(at[old])}, after=after)
             return min(at[new])
 
     async def parked(self, name: str | None = None, *, after: int = 0, limit: int = 50) -> Sequence[ParkedRow]:
@@ -141,15 +154,26 @@ class LogAdmin:
 
     async def set_exclusive(self, exclusive: bool) -> None:
         """Let appends go one at a time, so that positions are committed in order; or not, which is the default."""
-        async with self._reach() as conn:
+        async with self._reach() as conn, conn.transaction():
             await conn.fetchval(self._sql["set_exclusive"], exclusive)
+            await self._trail.record(conn, "set_exclusive", "log", [], after={"exclusive": exclusive}, count=1)
 
     async def _parked(self, verb: str, name: str, positions: Sequence[int] | None) -> Sequence[int]:
-        async with self._reach() as conn:
-            if await conn.fetchrow(self._sql["stands"], name) is None:
-                raise unknown(name)
+        async with self._reach() as conn, conn.transaction():
+            await self._stand(conn, name)
             chosen = None if positions is None else list(positions)
-            return [row["position"] for row in await conn.fetch(self._sql[verb], name, chosen)]
+            did = [row["position"] for row in await conn.fetch(self._sql[verb], name, chosen)]
+            if did:
+                after = {"positions": did[:MOST_TOLD]}
+                await self._trail.record(conn, verb, "consumer", [name], after=after, count=len(did))
+        return did
+
+    async def _stand(self, conn: Any, name: str, part: int | None = None) -> Any:
+        """As :meth:`stands`, on this connection."""
+        row = await conn.fetchrow(self._sql["stands"], name)
+        if row is None:
+            raise unknown(name, part)
+        return row
 
     async def _position(self, conn: Any, to: To) -> int:
         frontier = await self._frontier(conn)

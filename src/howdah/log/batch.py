@@ -1,4 +1,4 @@
-"""Batch: events through their handler, and the checkpoint behind them, in one transaction."""
+"""Batch: events through their handler, and the checkpoint behind them, in one transaction if the handler takes it."""
 
 from __future__ import annotations
 
@@ -75,26 +75,19 @@ class Batch:
         """
 
         async def body(tx: Transaction) -> None:
-            self.handling = True
-            try:
-                await (self._one_by_one(tx) if careful else self._all(tx))
-                _check_open(tx)
-            except BaseException as error:
-                if _is_ours(error):
-                    raise
-                if not (isinstance(error, GONE) or is_closed(tx.connection)):
-                    self.raised = error
-                if isinstance(error, Exception):
-                    raise
-                raise Exited from error
-            self.handling = False
+            await self._handle(tx, careful)
 
         async def finish(conn: Any, _result: bytes | None) -> None:
             await settle(conn)
 
         try:
             async with asyncio.timeout(self._consumer.options.timeout) as deadline:
-                await transact(pool, idle, body, finish)
+                if careful or self._consumer.takes_tx:
+                    await transact(pool, idle, body, finish)
+                else:  # a handler that does not take the transaction needs none
+                    await self._handle(None, careful)
+                    async with pool.acquire() as conn:
+                        await settle(conn)
         except TimeoutError:
             if not (deadline.expired() and self.handling):
                 raise
@@ -104,7 +97,23 @@ class Batch:
             self.raised = self.raised or error
             raise
 
-    async def _all(self, tx: Transaction) -> None:
+    async def _handle(self, tx: Transaction | None, careful: bool) -> None:
+        self.handling = True
+        try:
+            await (self._one_by_one(tx) if careful and tx else self._all(tx))
+            if tx:
+                _check_open(tx)
+        except BaseException as error:
+            if _is_ours(error):
+                raise
+            if not (isinstance(error, GONE) or (tx and is_closed(tx.connection))):
+                self.raised = error
+            if isinstance(error, Exception):
+                raise
+            raise Exited from error
+        self.handling = False
+
+    async def _all(self, tx: Transaction | None) -> None:
         consumer = self._consumer
         if consumer.takes_batches:
             await self._together(tx)
@@ -136,7 +145,7 @@ class Batch:
                 return
             self.at += 1
 
-    async def _together(self, tx: Transaction) -> None:
+    async def _together(self, tx: Transaction | None) -> None:
         """The whole batch at once; it carries a trace on if all its events share it."""
         traces = tuple({event.trace: None for event in self.events if event.trace})
         carried = telemetry.carried.set(traces[0] if len(traces) == 1 else None)
@@ -146,7 +155,7 @@ class Batch:
         finally:
             telemetry.carried.reset(carried)
 
-    async def _traced(self, event: Event, tx: Transaction) -> None:
+    async def _traced(self, event: Event, tx: Transaction | None) -> None:
         here, carried = current.set(event), telemetry.carried.set(event.trace)
         try:
             with telemetry.surround(self._as_job(event)):

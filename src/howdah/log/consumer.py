@@ -136,14 +136,14 @@ class Consumer:
         if "#" in name:
             raise ConfigError(f"the name of a consumer must not hold '#', got {name!r}")
         self.options = options
-        self.handle, self.takes_batches, self._takes_tx = _shape(name, target)
+        self.handle, self.takes_batches, self.takes_tx = _shape(name, target)
 
     def __repr__(self) -> str:
         return f"Consumer({self.name!r})"
 
-    def call(self, events: Sequence[Event] | Event, tx: Transaction) -> Awaitable[Any]:
+    def call(self, events: Sequence[Event] | Event, tx: Transaction | None) -> Awaitable[Any]:
         """Call the handler with one event, or with all of them if it takes batches."""
-        if self._takes_tx:
+        if self.takes_tx:
             return self.handle(events, tx=tx)
         return self.handle(events)
 

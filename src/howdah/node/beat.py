@@ -17,6 +17,8 @@ class Pulse(NamedTuple):
     state: str
     running: int
     deaf: bool
+    beside: int
+    """Slots taken by what no lease shows: rows of tables, jobs that take several, handlers that do not end."""
 
 
 class Holder(Protocol):
@@ -42,21 +44,27 @@ class NodeBeat:
     """Renews the job leases of one holder and says that the node lives."""
 
     def __init__(
-        self, database: Database, node: int, *, lease: float, holder: Holder, pulse: Callable[[], Pulse]
+        self,
+        database: Database,
+        node: int,
+        *,
+        lease: float,
+        holder: Holder,
+        pulse: Callable[[], Pulse],
+        drain: Callable[[], None],
     ) -> None:
         self._node = node
         self._lease = lease
         self._holder = holder
         self._pulse = pulse
+        self._drain = drain
         self.statement = sql.load("howdah.node", schema=database.schema)["heartbeat"]
 
     async def __call__(self, session: Session) -> Callable[[], None]:
         pulse, tokens, at = self._pulse(), self._holder.tokens(), time.monotonic()
         # a reply slower than a third of a lease is as bad as none
         patience = max(1.0, self._lease / 3)
-        row = await session.fetchrow(
-            self.statement, self._node, tokens, self._lease, pulse.state, pulse.running, pulse.deaf, timeout=patience
-        )
+        row = await session.fetchrow(self.statement, self._node, tokens, self._lease, *pulse, timeout=patience)
         lost, wanted = list(row["lost"]), list(row["cancel"])
 
         def heed() -> None:
@@ -65,5 +73,7 @@ class NodeBeat:
                 self._holder.lose(lost, "the lease expired and was taken back")
             if wanted:
                 self._holder.cancel(wanted)
+            if row["leaving"]:
+                self._drain()
 
         return heed

@@ -6,8 +6,11 @@ import os
 import socket
 from collections.abc import Sequence
 
+import msgspec
+
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
+from howdah.work.options import WorkerOptions
 
 
 def node_name() -> str:
@@ -15,11 +18,10 @@ def node_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-async def register(
-    database: Database, *, version: str, queues: Sequence[str] | None, kinds: Sequence[str], slots: int
-) -> int:
+async def register(database: Database, *, version: str, kinds: Sequence[str], options: WorkerOptions) -> int:
     """Announce this process; returns its id, fresh for every start."""
     session = Session(database, "register")
+    limits = options.limited
     try:
         statement = sql.load("howdah.node", schema=database.schema)["register"]
         return int(
@@ -27,9 +29,12 @@ async def register(
                 statement,
                 node_name(),
                 version,
-                list(queues) if queues is not None else None,
+                list(options.queues) if options.queues is not None else None,
                 list(kinds),
-                slots,
+                options.slots,
+                list(options.labels),
+                msgspec.json.encode(limits).decode() if limits else None,
+                options.poll,
             )
         )
     finally:

@@ -21,7 +21,7 @@ from howdah.observe.families import Values, counter, gauge, histogram
 from howdah.observe.lag import Lag
 from howdah.observe.series import Histogram, Names
 from howdah.observe.vitals import Vitals
-from howdah.outcome import Ack, Outcome
+from howdah.outcome import Acks, Outcome
 from howdah.version import __version__
 
 COUNTED = tuple(outcome for outcome in Outcome if outcome is not Outcome.RELEASED)
@@ -133,11 +133,7 @@ class Metrics(Collector):
     # ---------------------------------------------------------------- hearing, under the lock
 
     def _hear_ack(self, facts: dict[str, Any]) -> None:
-        acks: list[Ack] = facts["acks"]
-        took: defaultdict[tuple[str, Outcome], list[int]] = defaultdict(list)
-        for ack in acks:  # every job of the process comes by here
-            took[ack.job.kind, ack.outcome].append(ack.took)
-        for (name, outcome), each in took.items():
+        for (_, name, outcome), each in Acks.of(facts["acks"]).took.items():
             if outcome is not Outcome.RELEASED:
                 kind = self._open(name)
                 kind.outcomes[outcome] += len(each)

@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from howdah.program.artifacts import Patterns
+
 Attempt = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")]
 """What the caller calls the attempt: a workspace is made for it, and for it alone."""
 Seconds = Annotated[float, Meta(gt=0, le=86400 * 7)]
@@ -49,3 +51,9 @@ class Sdlc(Ask):
     command: Annotated[str, Meta(min_length=1, max_length=100)]
     args: Annotated[list[Annotated[str, Meta(max_length=10_000)]], Meta(max_length=100)] = []
     timeout: Seconds | None = None
+
+
+class Artifacts(Ask):
+    """Collect files the program left."""
+
+    patterns: Patterns

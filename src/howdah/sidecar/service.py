@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from howdah.program.artifacts import collect
 from howdah.program.run import CannotRun, run
 from howdah.sidecar import messages as m
 from howdah.sidecar.git import Git, GitFailed
@@ -42,6 +43,7 @@ class Service:
                 Route("/git/clone", self._guarded(self._clone), methods=["POST"]),
                 Route("/git/commit-and-push", self._guarded(self._commit_and_push), methods=["POST"]),
                 Route("/sdlc", self._guarded(self._sdlc), methods=["POST"]),
+                Route("/artifacts", self._guarded(self._artifacts), methods=["POST"]),
                 Route("/workspaces/{attempt}", self._guarded(self._discard), methods=["DELETE"]),
             ]
         )
@@ -156,6 +158,17 @@ class Service:
                 raise Refused(403, "INVALID_SPEC", f"argument {argument!r} would be an option, or is no text")
         workspace = self._workspaces.open(ask.attempt)
         return self._run(workspace, [*words, *ask.args], None, ask.timeout)
+
+    async def _artifacts(self, request: Request) -> Response:
+        ask = await self._read(request, m.Artifacts)
+        workspace = self._workspaces.known(ask.attempt)
+        began = time.monotonic()
+        with self._workspaces.at_work(workspace):
+            try:
+                found = await asyncio.to_thread(collect, workspace.repository, ask.patterns)
+            except OSError as error:  # the program removed the folder it was given, or put a link in its place
+                return _json({"success": False, "error": f"the workspace cannot be read: {error.strerror}"})
+        return _json({"success": True, **msgspec.to_builtins(found), "duration_ms": _since(began)})
 
     async def _discard(self, request: Request) -> Response:
         self._workspaces.discard(request.path_params["attempt"])

@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from howdah.audit.trail import Trail, common
 from howdah.errors import ConfigError, HowdahError
 from howdah.pg.sql import identifier, literal
 from howdah.table.columns import NUMBERS, STATES
@@ -90,6 +91,18 @@ def counting(plan: Plan) -> tuple[str, str, Sequence[Any]]:
     return plan.options.name, build("count", _names(plan), where=where), values
 
 
+def looking(plan: Plan) -> tuple[str, Sequence[Any]]:
+    """The statement that looks at one row as a claim does, and its values after the id."""
+    where, values = conjunction([plan.options.where] if plan.options.where else [], 1)
+    costs = plan.purse.costs() if plan.purse else ""
+    return build("look", _names(plan), where=where, costs=costs), values
+
+
+def sticking(plan: Plan) -> str:
+    """The statement that counts rows whose worker has been silent for so long."""
+    return build("stuck", _names(plan))
+
+
 class TableAdmin:
     """Count, list, retry, requeue, cancel. Every answer is bounded in size and in time."""
 
@@ -97,6 +110,7 @@ class TableAdmin:
         self._conn = conn
         self._plan = plan
         self._names = _names(plan)
+        self._trail = Trail(plan.schema)
 
     @classmethod
     async def open(cls, conn: Any, options: TableOptions, schema: str) -> TableAdmin:
@@ -166,8 +180,16 @@ class TableAdmin:
         for start in range(0, len(known), CHUNK):
             async with self._look(readonly=False) as conn:
                 rows = await conn.fetch(statement, known[start : start + CHUNK], *values)
-            said += [Said(id=self._id(row["id"]), was=row["was"], said=row["said"]) for row in rows]
+                chunk = [Said(id=self._id(row["id"]), was=row["was"], said=row["said"]) for row in rows]
+                await self._record(verb.removesuffix("_rows"), [each for each in chunk if each.did])
+            said += chunk
         return said + [Said(id=id, was=None, said="left") for id in ids if not self._fits(id)]
+
+    async def _record(self, verb: str, did: Sequence[Said]) -> None:
+        if did:
+            was, now = common(each.was for each in did), common(each.said for each in did)
+            before, after = ({"table": str(self._plan.table), "state": state} for state in (was, now))
+            await self._trail.record(self._conn, verb, "row", [each.id for each in did], before=before, after=after)
 
     def _fits(self, id: Any) -> bool:
         """A number too big for the column is no row's."""

@@ -26,6 +26,7 @@ class Plan:
 
     def __init__(self, options: TableOptions, table: Relation, view: Relation, schema: str) -> None:
         self.options = options
+        self.schema = schema
         self.table = table
         self.view = view
         self.through_view = view.oid != table.oid
@@ -50,7 +51,7 @@ class Plan:
             "logs_type": table.attributes[columns.execution_logs].type,
         }
         self._order = _order(options, table)
-        verbs = ("present", "ack", "ack_in_transaction", "heartbeat", "reset", "cancel", "log")
+        verbs = ("present", "ack", "ack_in_transaction", "heartbeat", "expire", "reset", "cancel", "log")
         self.sql = {verb: build(verb, self._names) for verb in verbs}
         record = options.reader.select(view, columns)
         self.sql["hydrate"] = build("hydrate", self._names, **({} if record is None else {"record": record}))

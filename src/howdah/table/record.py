@@ -10,9 +10,12 @@ from typing import Any
 
 import msgspec
 
+from howdah.arguments import decode_other
 from howdah.errors import ConfigError, Poison
+from howdah.handler import keep_secret
 from howdah.job import Job
 from howdah.pg.sql import identifier
+from howdah.secret import pointers
 from howdah.table.catalog import Relation
 from howdah.table.columns import Columns
 
@@ -29,6 +32,7 @@ class Record:
         self._expressions = dict(expressions)
         self._fields = _fields(table, kind)
         self._make = _maker(table, kind)
+        self._secrets = pointers(kind) if self._fields is not None else ()
         if self._fields is None:
             if self._expressions:
                 raise ConfigError(f"table {table} has expressions but no record with fields; pass record=a class")
@@ -66,6 +70,8 @@ class Record:
             raise LookupError(
                 f"the record of row {job.id} cannot be read: {job.meta.get('unread', 'nobody knows why')}"
             )
+        if self._secrets:
+            keep_secret(job, self._secrets)
         try:
             return self._make(job.payload)
         except Exception as error:
@@ -110,7 +116,7 @@ def _maker(table: str, kind: Any) -> Callable[[bytes], Any]:
         return typing.cast("Callable[[bytes], Any]", kind.model_validate_json)
     if inspect.isclass(kind):
         try:
-            return msgspec.json.Decoder(kind).decode
+            return msgspec.json.Decoder(kind, dec_hook=decode_other).decode
         except TypeError as error:
             raise ConfigError(f"record {kind.__name__} of table {table} cannot travel as JSON: {error}") from None
     if not callable(kind):

@@ -71,7 +71,8 @@ class TableStore:
 
     # ---------------------------------------------------------------- what a worker asks
 
-    async def claim(self, most: int, room: Mapping[str, int]) -> list[Job]:
+    async def claim(self, most: int, room: Mapping[str, int], *, name: str | None = None) -> list[Job]:
+        """Take up to ``most`` rows; ``name``: for a worker that is called so, not for this node."""
         most = self._within_total(most)
         if most <= 0:
             self.spent()
@@ -80,9 +81,9 @@ class TableStore:
         if said is False:
             return []
         if self._plan.budget is None:
-            return await self._claim(most, said)
+            return await self._claim(most, said, name)
         async with self._plan.budget.turn:
-            return await self._claim(most, said)
+            return await self._claim(most, said, name)
 
     async def ack(self, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
         accepted: list[Ack] = []
@@ -195,9 +196,9 @@ class TableStore:
             return 0
         return min(most, options.total_jobs - self._claimed) if options.total_jobs else most
 
-    async def _claim(self, most: int, said: bool | Where) -> list[Job]:
+    async def _claim(self, most: int, said: bool | Where, name: str | None) -> list[Job]:
         statement, values = self._plan.claim(said if isinstance(said, Where) else None)
-        rows = await self._claims.fetch(statement, most, node_name(), *values)
+        rows = await self._claims.fetch(statement, most, name or node_name(), *values)
         if not rows:
             await self._report_oversized()
             return []

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 
 from howdah.app import Howdah
-from howdah.arguments import encode
+from howdah.arguments import encode, reveal
 from howdah.errors import ArgumentError, ConfigError
 from howdah.job import State
 from howdah.jobs.rows import JobRow
 from howdah.pg import sql
+from howdah.secret import masked
 from howdah.task import Task
 from howdah.testing.apart import complete, refuse_in_loop
 from howdah.testing.words import call, line
@@ -99,6 +100,8 @@ class _Wanted:
     key: str | None
     run_at: datetime | timedelta | None
     finished: bool
+    secrets: Sequence[str]
+    """Where in the arguments secrets are."""
 
     @classmethod
     def of(
@@ -117,7 +120,16 @@ class _Wanted:
         known = app.tasks.get(task) if isinstance(task, str) else task
         kind = known.kind if known else str(task)
         given, defaults = _bind(known, args, kwargs) if known else (_plain(kind, _unknown(kind, args, kwargs)), {})
-        return cls(kind=kind, args=given, defaults=defaults, queue=queue, key=key, run_at=run_at, finished=finished)
+        return cls(
+            kind=kind,
+            args=given,
+            defaults=defaults,
+            queue=queue,
+            key=key,
+            run_at=run_at,
+            finished=finished,
+            secrets=known.handler.arguments.secrets if known else (),
+        )
 
     def matches(self, job: JobRow) -> bool:
         if not self.finished and job.state not in LIVE:
@@ -134,7 +146,7 @@ class _Wanted:
     def __str__(self) -> str:
         facts = [("queue", self.queue), ("key", self.key), ("run_at", self.run_at)]
         said = ", ".join(f"{name} {value}" for name, value in facts if value is not None)
-        return call(self.kind, self.args) + (f" with {said}" if said else "")
+        return call(self.kind, masked(self.args, self.secrets)) + (f" with {said}" if said else "")
 
 
 def _bind(task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -162,7 +174,7 @@ def _unknown(kind: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str
 
 
 def _plain(kind: str, values: dict[str, Any]) -> dict[str, Any]:
-    return msgspec.json.decode(encode(values, what=f"the call of task {kind!r}"), type=dict[str, Any])
+    return msgspec.json.decode(encode(values, what=f"the call of task {kind!r}", hook=reveal), type=dict[str, Any])
 
 
 async def _look(app: Howdah, wanted: _Wanted) -> tuple[list[JobRow], list[JobRow]]:

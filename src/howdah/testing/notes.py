@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from howdah.outcome import Ack, Outcome
 from howdah.scrub import describe
+from howdah.secret import marks, masked
 from howdah.testing.words import call
 
 RAISED = (Outcome.RETRY, Outcome.FAILED, Outcome.POISON)
@@ -152,7 +153,7 @@ def _failure(ack: Ack) -> Failure:
         id=job.id,
         kind=job.kind,
         queue=job.queue,
-        args=job.args,
+        args=masked(job.args, marks(job.meta_json)),
         attempt=job.attempt,
         max_attempts=job.max_attempts,
         outcome=ack.outcome,

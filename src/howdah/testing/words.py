@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from howdah.jobs.rows import JobRow
+from howdah.secret import marks, masked
 
 LONGEST_CALL = 300
 
@@ -35,4 +36,4 @@ def line(job: JobRow) -> str:
         facts.append(f"key {job.key!r}")
     if job.error:
         facts.append(job.error.splitlines()[0])
-    return f"job {job.id}: {call(job.kind, job.args)}, {', '.join(facts)}"
+    return f"job {job.id}: {call(job.kind, masked(job.args, marks(job.meta)))}, {', '.join(facts)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from howdah.handler import Handler
 from howdah.pg.database import Database
@@ -16,7 +17,9 @@ def prune(database: Callable[[], Database], retention: Callable[[], Retention]) 
 
     async def prune(*, done: float | None = None, failed: float | None = None) -> dict[str, int]:
         usual = retention()
-        keep = Retention(done=usual.done if done is None else done, failed=usual.failed if failed is None else failed)
+        keep = replace(
+            usual, done=usual.done if done is None else done, failed=usual.failed if failed is None else failed
+        )
         pruned = await Pruner(database(), keep).prune()
         return {"partitions": pruned.partitions, "jobs": pruned.jobs}
 

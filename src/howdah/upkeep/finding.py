@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
 from howdah.scrub import scrub
+
+LONG = 60.0
+"""Seconds after which something that should end is worth a look."""
+TOO_LONG = 3600.0
+SILENT = 60.0
+"""Seconds after which a silent node counts as dead, for people to see."""
+
+Fetch = Callable[..., Awaitable[list[Any]]]
+"""Runs a statement of the doctor's by its verb, within his patience."""
 
 
 class Verdict(StrEnum):

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 
 from howdah import telemetry
-from howdah.outcome import Ack, Outcome
+from howdah.outcome import Acks
 from howdah.pg import sql
 from howdah.pg.database import Database, Session, columns
 from howdah.service import every
@@ -78,11 +78,7 @@ class Upkeep:
 
     def _hear(self, name: str, facts: dict[str, Any]) -> None:
         if name == "job.ack" and self._counts():
-            acks: list[Ack] = facts["acks"]
-            took: defaultdict[tuple[str, str, Outcome], list[int]] = defaultdict(list)
-            for ack in acks:
-                took[ack.job.queue, ack.job.kind, ack.outcome].append(ack.took)
-            for (queue, kind, outcome), each in took.items():
+            for (queue, kind, outcome), each in Acks.of(facts["acks"]).took.items():
                 total = self._tally[queue, kind, outcome.value]
                 total[0] += len(each)
                 total[1] += sum(each) / 1e6

@@ -26,7 +26,12 @@ class Retention:
     logs: float = 7 * DAY
     """What jobs said, line by line."""
 
+    audit: float = 365 * DAY
+    """Who did what; at least a week."""
+
     def __post_init__(self) -> None:
+        if not self.audit >= 7 * DAY:
+            raise ConfigError(f"retention of audit must be at least 604800 seconds, a week, got {self.audit!r}")
         for name in ("done", "failed", "logs"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"retention of {name} must not be negative, got {getattr(self, name)!r}")
@@ -63,6 +68,8 @@ class Pruner:
                     break
             said = (self._retention.logs, self._retention.failed, BATCH)
             while await conn.fetchval(self._sql["prune_said"], *said, timeout=120) == BATCH:
+                pass
+            while await conn.fetchval(self._sql["prune_audit"], self._retention.audit, BATCH, timeout=120) == BATCH:
                 pass
         finally:
             conn.terminate()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+from collections.abc import Sequence
 
 from howdah import telemetry
 from howdah.job import Job
 from howdah.journal import Mouth
-from howdah.outcome import Ack, Outcome
+from howdah.outcome import Ack, Acks, Outcome
 from howdah.service import Outage, wait_any
 from howdah.store import Store
 
@@ -66,11 +68,11 @@ class Acker:
         """Whether so many outcomes wait, or none gets through, that no more work should be taken."""
         return len(self._waiting) >= MOST_WAITING or (self._busy and self._outage.failures >= STUCK)
 
-    def put(self, ack: Ack) -> None:
-        """Record this as soon as possible."""
-        self._waiting.append(ack)
-        if len(self._waiting) == 1:
+    def put(self, acks: Sequence[Ack]) -> None:
+        """Record these as soon as possible."""
+        if not self._waiting and acks:
             self._some.set()
+        self._waiting += acks
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until ``stop`` is set and nothing waits."""
@@ -120,16 +122,15 @@ class Acker:
             known = {id(ack) for ack in accepted}
             refused([ack.job for ack in tell if id(ack) not in known], "the store refused the outcome")
         if told or accepted:
-            telemetry.emit("job.ack", acks=told + accepted if told else accepted)
+            telemetry.emit("job.ack", acks=Acks(told + accepted if told else accepted))
 
     def _count(self, batch: list[Ack]) -> list[int]:
         """Cross the batch off its leases; returns the tokens of which nothing is left."""
         finished = []
-        leases = self._leases
-        for ack in batch:
-            lease = leases.get(ack.job.token)
+        for token, count in Counter([ack.job.token for ack in batch]).items():
+            lease = self._leases.get(token)
             if lease is not None:
-                lease.left -= 1
+                lease.left -= count
                 if not lease.left:
-                    finished.append(ack.job.token)
+                    finished.append(token)
         return finished

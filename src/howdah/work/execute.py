@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import sys
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from enum import StrEnum
 from time import perf_counter_ns
 from typing import Any
@@ -22,6 +22,7 @@ from howdah.handler import Handler
 from howdah.job import Job, current
 from howdah.outcome import Ack, Cancel, Outcome, Snooze
 from howdah.retry import delay_after, lineage
+from howdah.scrub import LONGEST_MESSAGE, scrub, shorten, told
 from howdah.store import Store, Transaction
 from howdah.work.executors.process import FailedThere, Processes
 from howdah.work.report import Report
@@ -53,7 +54,11 @@ class Attempt(msgspec.Struct, eq=False):
     why: Why | None = None
     over: bool = False
     """An outcome was reported; what the handler still does no longer counts."""
+    begun: bool = False
+    """Its handler is at work, and would hear of a cancellation."""
     timer: asyncio.TimerHandle | None = None
+    coroutine: Coroutine[Any, Any, Ack] | None = None
+    """What runs it, if its task has run others before."""
     stuck: bool = False
     """It went on after it was cancelled; its slot stays taken until it ends."""
 
@@ -94,17 +99,19 @@ class Means:
 def execute(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Coroutine[Any, Any, Ack]:
     """Run the handler once. Never raises, whatever the handler does."""
     if attempt.handler.plain and not telemetry.around:
-        return _execute_plain(attempt, largest_result)
+        return execute_plain(attempt, largest_result)
     if attempt.handler.has_after:
         return _execute_with_after(attempt, means, store, largest_result)
     return _execute(attempt, means, store, largest_result)
 
 
-async def _execute_plain(attempt: Attempt, largest_result: int) -> Ack:
+async def execute_plain(attempt: Attempt, largest_result: int) -> Ack:
     """The common case: a coroutine function, nothing around it."""
     job = attempt.job
     current.set(job)
     try:
+        if attempt.why is not None:
+            raise asyncio.CancelledError  # before it began
         value = await attempt.handler.call(job)
         if value is None:
             return Ack(job, OK, (perf_counter_ns() - attempt.started) // 1000)
@@ -117,6 +124,8 @@ async def _execute(attempt: Attempt, means: Means, store: Store, largest_result:
     job, handler = attempt.job, attempt.handler
     current.set(job)
     try:
+        if attempt.why is not None:
+            raise asyncio.CancelledError  # before it began
         with telemetry.surround(job):
             return await _run(attempt, handler, job, means, store, largest_result)
     except BaseException as error:
@@ -146,7 +155,7 @@ async def _run(attempt: Attempt, handler: Handler, job: Job, means: Means, store
 
 
 async def _in_thread(handler: Handler, job: Job, means: Means) -> Any:
-    context = contextvars.copy_context()
+    context = copy_context()
 
     def call() -> tuple[Any, BaseException | None]:
         try:
@@ -163,6 +172,7 @@ async def _in_thread(handler: Handler, job: Job, means: Means) -> Any:
             if future.cancel() or future.cancelled():
                 raise
             # a thread cannot be stopped: its outcome is reported without it, its slot stays taken until it ends
+    told.set(context.get(told, ()))
     if error is not None:
         raise error
     return value
@@ -204,7 +214,8 @@ def _ended_with(value: Any, attempt: Attempt, largest_result: int) -> Ack:
                 return _failed(ArgumentError(f"cannot snooze for {seconds!r} seconds"), attempt)
             return Ack(job, Outcome.SNOOZED, took, delay=float(seconds))
         case Cancel(reason=reason):
-            return Ack(job, Outcome.CANCELLED, took, error="Cancel", message=reason or None)
+            words = shorten(scrub(reason), LONGEST_MESSAGE)
+            return Ack(job, Outcome.CANCELLED, took, error="Cancel", message=words or None)
     try:
         return Ack(job, Outcome.OK, took, result=encode(value, what="the result", largest=largest_result))
     except ArgumentError as error:
@@ -251,8 +262,8 @@ def _failed(error: BaseException, attempt: Attempt) -> Ack:
     )
 
 
-def start(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context) -> asyncio.Task[None]:
     """Make a task; where Python can, it runs at once up to its first real wait."""
     if sys.version_info >= (3, 12):
-        return asyncio.Task(coroutine, loop=loop, eager_start=True)
-    return loop.create_task(coroutine)
+        return asyncio.Task(work, loop=loop, context=context, eager_start=True)
+    return loop.create_task(work, context=context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from howdah.errors import ConfigError
@@ -20,6 +20,9 @@ class WorkerOptions:
 
     queues: Mapping[str, int | None] | None = None
     """Queues to serve, each with the most jobs of it at once or ``None``; no mapping means every queue."""
+
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The most jobs at once of some queues, also where every queue is served."""
 
     labels: Sequence[str] = ()
     """What this node has that jobs may require, as ``gpu`` or ``linux/arm64``."""
@@ -66,12 +69,17 @@ class WorkerOptions:
             )
         if self.leader not in ("lease", "advisory"):
             raise ConfigError(f"leader must be 'lease' or 'advisory', got {self.leader!r}")
-        for queue, limit in (self.queues or {}).items():
+        for queue, limit in (*(self.queues or {}).items(), *self.limits.items()):
             check_name("queue", queue)
             if limit is not None and not limit > 0:
                 raise ConfigError(f"the limit of queue {queue!r} must be above zero, got {limit!r}")
         if self.queues is not None and not self.queues:
             raise ConfigError("queues is empty; name a queue, or leave it out to serve all of them")
+
+    @property
+    def limited(self) -> dict[str, int]:
+        """The most jobs at once of each queue that has a limit."""
+        return {**self.limits, **{queue: limit for queue, limit in (self.queues or {}).items() if limit}}
 
 
 def parse_queues(text: str) -> dict[str, int | None]:

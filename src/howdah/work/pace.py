@@ -22,9 +22,9 @@ class Pace:
         self._busy = 0
         self._ahead = 0
 
-    def finished(self, took: int) -> None:
-        """A job took so many microseconds."""
-        self._jobs += 1
+    def finished(self, jobs: int, took: int) -> None:
+        """So many jobs took so many microseconds."""
+        self._jobs += jobs
         self._busy += took
 
     def ahead(self) -> int:

@@ -7,7 +7,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from time import perf_counter_ns
+from contextvars import copy_context
+from operator import attrgetter
 
 from howdah import telemetry
 from howdah.handler import Handler
@@ -17,7 +18,8 @@ from howdah.outcome import Ack, Outcome
 from howdah.service import Outage, wait, wait_any
 from howdah.store import Store
 from howdah.work.ack import Acker, Lease, refused
-from howdah.work.execute import Attempt, Means, Why, ended_by, execute, start
+from howdah.work.attempts import Attempts, Key
+from howdah.work.execute import Attempt, Why
 from howdah.work.inbox import Inbox
 from howdah.work.options import WorkerOptions
 from howdah.work.pace import STALE, Pace
@@ -26,11 +28,7 @@ from howdah.work.slots import Slots
 
 log = logging.getLogger("howdah")
 
-LOST = Outcome.LOST
-Key = tuple[int, int | str]
-"""Token and id: a process may hold the same job under a lost and a fresh lease at once."""
-PATIENCE = 5.0
-"""Seconds a cancelled handler has to end before its outcome is reported without it; a thread cannot be ended."""
+_took = attrgetter("took")
 
 
 class Worker:
@@ -47,21 +45,25 @@ class Worker:
         self._slots = slots or Slots(options.slots)
         self._quiet = quiet or Quiet(1)
         self._store = store
-        self._handlers = handlers
-        self._costly = any(handler.cost > 1 for handler in handlers.values())
         self._options = options
-        self._means = Means(options.slots)
         self._pace = Pace()
-        self._running: dict[Key, Attempt] = {}
-        self._inbox = Inbox({queue: limit for queue, limit in (options.queues or {}).items() if limit})
+        self._inbox = Inbox(options.limited)
+        self._attempts = Attempts(
+            store,
+            handlers,
+            self._inbox,
+            self._slots,
+            threads=options.slots,
+            largest_result=options.largest_result,
+            over=self._over,
+            ended=self._ended,
+        )
         self._leases: dict[int, Lease] = {}
         self._mouth = Mouth(store) if isinstance(store, Journal) else None
         self._acker = Acker(store, self._leases, self._mouth)
         self._freed = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._filling = False
         self._enough = 0
         """With so many jobs in hand or fewer, another claim is due."""
 
@@ -70,7 +72,7 @@ class Worker:
     @property
     def running(self) -> list[Attempt]:
         """The attempts running now."""
-        return list(self._running.values())
+        return self._attempts.all()
 
     @property
     def draining(self) -> bool:
@@ -101,23 +103,21 @@ class Worker:
             return
         for token in gone:
             del self._leases[token]
-        lost = [attempt.job for attempt in self._running.values() if attempt.job.token in gone and not attempt.over]
-        lost += self._inbox.drop_leases(gone)
-        for attempt in list(self._running.values()):
-            if attempt.job.token in gone:
-                self._cancel(attempt, Why.LOST)
+        running = [attempt for attempt in self.running if attempt.job.token in gone]
+        lost = [attempt.job for attempt in running if not attempt.over] + self._inbox.drop_leases(gone)
+        for attempt in running:
+            self._attempts.cancel(attempt, Why.LOST)
         if lost:
             refused(lost, reason)
 
     def lose_jobs(self, keys: Sequence[Key], reason: str) -> None:
         """Single jobs of leases are no longer ours: stop their handlers, forget the rest."""
         gone = set(keys)
-        lost = [attempt for key, attempt in self._running.items() if key in gone and not attempt.over]
+        lost = [attempt for attempt in self._attempts.of(gone) if not attempt.over]
         dropped = self._inbox.drop_keys(gone)
         for attempt in lost:
-            self._cancel(attempt, Why.LOST)
-        for job in dropped:
-            self._acker.put(Ack(job, Outcome.LOST, 0))
+            self._attempts.cancel(attempt, Why.LOST)
+        self._acker.put([Ack(job, Outcome.LOST, 0) for job in dropped])
         if lost or dropped:
             refused([attempt.job for attempt in lost] + dropped, reason)
 
@@ -130,9 +130,9 @@ class Worker:
     def cancel(self, ids: Sequence[int | str]) -> None:
         """Somebody wants these jobs cancelled."""
         wanted = set(ids)
-        for attempt in list(self._running.values()):
+        for attempt in self.running:
             if attempt.job.id in wanted and attempt.why is None:
-                self._cancel(attempt, Why.CANCELLED)
+                self._attempts.cancel(attempt, Why.CANCELLED)
         self._hand_back(self._inbox.drop_ids(wanted))  # the store turns them into cancelled
 
     # ---------------------------------------------------------------- the work
@@ -142,6 +142,7 @@ class Worker:
         acked = asyncio.Event()
         acker = asyncio.create_task(self._acker.run(acked), name="howdah ack")
         voice.set(self._mouth)
+        self._attempts.context = copy_context()
         speaking = asyncio.create_task(self._mouth.run(acked), name="howdah speak") if self._mouth else None
         try:
             await self._claim_until_stopped()
@@ -151,7 +152,7 @@ class Worker:
             await acker
             if speaking:
                 await speaking
-            self._means.close()
+            self._attempts.close()
 
     async def _claim_until_stopped(self) -> None:
         outage = Outage("claim")
@@ -176,7 +177,7 @@ class Worker:
 
     async def _is_drained(self, most: int) -> bool:
         """Whether nothing runs, every outcome is recorded, and a last look finds nothing."""
-        if self._running or self._inbox:
+        if self._attempts or self._inbox:
             return False
         await self._acker.flushed()
         since = self._quiet.turn
@@ -199,7 +200,7 @@ class Worker:
         for token, left in Counter(job.token for job in jobs).items():
             self._leases[token] = Lease(left, began)
         self._inbox.put(jobs)
-        self._fill()
+        self._attempts.fill()
         await asyncio.sleep(0)
         return True
 
@@ -210,71 +211,18 @@ class Worker:
         held = self._slots.taken + len(self._inbox)
         return self._slots.total + ahead - held if held <= self._enough else 0
 
-    def _fill(self) -> None:
-        """Start what waits while there are free slots."""
-        if self._filling:
-            return
-        self._filling = True
-        try:
-            while self._inbox and self._slots.free > 0 and self._fits(self._inbox.first):
-                self._start(self._inbox.take())
-        finally:
-            self._filling = False
+    def _over(self, acks: Sequence[Ack]) -> None:
+        """These attempts ended."""
+        self._pace.finished(len(acks), sum(map(_took, acks)))
+        if self._inbox.limits:
+            self._inbox.over([ack.job for ack in acks])
+        self._acker.put(acks)
 
-    def _fits(self, job: Job) -> bool:
-        return not self._costly or self._slots.free >= self._slots.cost(self._handlers[job.kind].cost)
-
-    def _start(self, job: Job) -> None:
-        attempt = Attempt(job, self._handlers[job.kind], perf_counter_ns())
-        key = (job.token, job.id)
-        self._running[key] = attempt
-        self._slots.taken += self._slots.cost(attempt.handler.cost)
-        task = start(self._execute(attempt, key), self._loop)
-        if key in self._running:
-            attempt.task = task
-            if job.timeout is not None:
-                attempt.timer = self._loop.call_later(job.timeout, self._cancel, attempt, Why.TIMEOUT)
-
-    async def _execute(self, attempt: Attempt, key: Key) -> None:
-        ack = await execute(attempt, self._means, self._store, self._options.largest_result)
-        if attempt.timer:
-            attempt.timer.cancel()
-        del self._running[key]
-        self._slots.taken -= self._slots.cost(attempt.handler.cost)
+    def _ended(self) -> None:
+        """Handlers are through: there are free slots, and what they did may be work for others."""
         self._quiet.busy()
-        self._report(attempt, ack)
-        waiting = len(self._inbox)
-        if self._slots.taken + waiting <= self._enough:
+        if self._slots.taken + len(self._inbox.jobs) <= self._enough:
             self._freed.set()
-        if waiting:
-            self._fill()
-
-    def _report(self, attempt: Attempt, ack: Ack) -> None:
-        """Pass on the first outcome of an attempt; later ones no longer count."""
-        if attempt.over:
-            return
-        attempt.over = True
-        self._pace.finished(ack.took)
-        self._inbox.over(attempt.job)
-        if ack.outcome is LOST and attempt.why is not Why.LOST:
-            refused([attempt.job], "the lease was lost before the transaction committed")
-        self._acker.put(ack)
-
-    def _cancel(self, attempt: Attempt, why: Why) -> None:
-        if attempt.why is None or why is Why.LOST:
-            attempt.why = why
-        if attempt.task is not None:
-            attempt.task.cancel()
-            patience = 0.1 if attempt.handler.executor == "thread" else 1.0 if why is Why.SHUTDOWN else PATIENCE
-            self._loop.call_later(patience, self._give_up, attempt)
-
-    def _give_up(self, attempt: Attempt) -> None:
-        """A handler goes on although it was cancelled: report without it. Its slot stays taken until it ends."""
-        if attempt.over or (attempt.job.token, attempt.job.id) not in self._running:
-            return
-        attempt.stuck, job = True, attempt.job
-        log.warning("job %s (%s) goes on although it was cancelled (%s)", job.id, job.kind, attempt.why)
-        self._report(attempt, ended_by(asyncio.CancelledError(), attempt))
 
     # ---------------------------------------------------------------- handing back
 
@@ -282,13 +230,13 @@ class Worker:
         self._hand_back(self._inbox.drop_all())
         self._enough = self._slots.total  # every job that ends is of interest now
         deadline = time.monotonic() + self._options.grace
-        while self._running and not self._hurry.is_set() and time.monotonic() < deadline:
+        while self._attempts and not self._hurry.is_set() and time.monotonic() < deadline:
             self._freed.clear()
             await wait_any(max(0.0, deadline - time.monotonic()), self._freed, self._hurry)
-        for attempt in list(self._running.values()):
-            self._cancel(attempt, Why.SHUTDOWN)
+        for attempt in self.running:
+            self._attempts.cancel(attempt, Why.SHUTDOWN)
         until = time.monotonic() + 1.5
-        while any(not attempt.over for attempt in self._running.values()) and time.monotonic() < until:
+        while any(not attempt.over for attempt in self.running) and time.monotonic() < until:
             self._freed.clear()
             await wait(self._freed, 0.1)
         await self._acker.flushed()
@@ -300,7 +248,6 @@ class Worker:
             self._leases.clear()
 
     def _hand_back(self, jobs: list[Job]) -> None:
-        for job in jobs:
-            self._acker.put(Ack(job, Outcome.RELEASED, 0))
+        self._acker.put([Ack(job, Outcome.RELEASED, 0) for job in jobs])
         if jobs:
             telemetry.emit("job.release", jobs=len(jobs))

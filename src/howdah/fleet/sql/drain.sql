@@ -1,8 +1,9 @@
 -- drain: a worker shall take no more; never undone.
 -- in:  $1 id
--- out: state
+-- out: was, state
 
 update {schema}.node n
 set leaving = true, state = case when n.state = 'offline' then n.state else 'draining' end
-where n.id = $1 and n.remote
-returning n.state
+from (select id, state from {schema}.node where id = $1 and remote for update) o
+where n.id = o.id
+returning o.state as was, n.state

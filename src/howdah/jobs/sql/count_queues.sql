@@ -19,7 +19,15 @@ running as (
     select job.queue, sum(run.hi - run.lo - ended.jobs)::int8 as jobs
     from {schema}.lease
     cross join lateral unnest(lease.los, lease.his) run(lo, hi)
-    cross join lateral (select j.queue from {schema}.job j where j.id = run.lo offset 0) job
+    cross join lateral (
+        -- of those that left the lease some are elsewhere by now, or deleted
+        select j.queue
+        from {schema}.job j
+        where j.id >= run.lo and j.id < run.hi
+          and not exists (select from {schema}.gone g where g.token = lease.token and g.id = j.id offset 0)
+        order by j.id
+        limit 1
+    ) job
     cross join lateral (
         select count(*) as jobs
         from (

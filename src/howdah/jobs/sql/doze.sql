@@ -1,5 +1,9 @@
 -- doze: fall asleep: hang the signs, then say who is in flight, when the next job is due, and which queues exist.
 -- in:  $1 queues text[] or null for all, $2 milliseconds the sign lasts
 -- out: in_flight, due_in, known
+--
+-- It commits asynchronously: a sign that a crash forgets is hung again by whoever reconnects.
 
-select in_flight, due_in, known from {schema}.doze($1::text[], $2::int)
+select in_flight, due_in, known
+from set_config('synchronous_commit', 'off', true)
+cross join {schema}.doze($1::text[], $2::int)

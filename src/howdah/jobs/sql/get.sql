@@ -1,12 +1,14 @@
 -- get: everything about these jobs.
--- in:  $1 ids int8[], $2 bytes int (larger args, meta and results are left out)
+-- in:  $1 ids int8[], $2 bytes int (larger args, meta and results are left out, and args whose meta is: it says what in
+--      them is secret)
 -- out: one row per job that exists, newest first
 --
 -- OFFSET 0 keeps the view a lookup per id; flattened, the planner may join whole tables. The stored size is asked first: it
 -- is known without unpacking.
 
 select v.id, v.kind, v.queue, v.state, v.priority, v.attempt, v.max_attempts, v.resets, v.key,
-    case when pg_column_size(v.args) <= $2::int and octet_length(v.args::text) <= $2 then v.args end as args,
+    case when pg_column_size(v.args) <= $2::int and octet_length(v.args::text) <= $2
+        and (v.meta is null or (pg_column_size(v.meta) <= $2 and octet_length(v.meta::text) <= $2)) then v.args end as args,
     case when pg_column_size(v.meta) <= $2::int and octet_length(v.meta::text) <= $2 then v.meta end as meta,
     v.trace, v.timeout, v.enqueued_at, v.run_at, v.started_at, v.finished_at,
     v.node, n.name as node_name, v.token, v.expires_at,

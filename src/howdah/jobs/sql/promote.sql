@@ -3,7 +3,7 @@
 -- out: how many, and the seconds until the next one is due (null: none)
 --
 -- The time of the statement, not the clock: the clock moves while it runs, so no index can be searched with it, and all
--- that is not due yet would be read each time.
+-- that is not due yet would be read each time. It commits asynchronously: what a crash forgets is still due.
 
 with due as (
     delete from {schema}.later
@@ -42,3 +42,4 @@ select (select count(*) from due) as promoted, (select count(*) from runs) as ru
         select l.due_at from {schema}.later l
         where l.queue = q.queue and l.due_at > statement_timestamp()
         order by l.due_at limit 1) x) as due_in
+from set_config('synchronous_commit', 'off', true)

@@ -1,6 +1,7 @@
 -- heartbeat: renew the leases this process names, and say it lives; one statement per node, whatever it runs.
--- in:  $1 node int, $2 tokens int8[], $3 lease seconds float8, $4 state text, $5 running int, $6 deaf bool
--- out: lost tokens, ids to cancel
+-- in:  $1 node int, $2 tokens int8[], $3 lease seconds float8, $4 state text, $5 running int, $6 deaf bool,
+--      $7 slots taken beside leases int
+-- out: lost tokens, ids to cancel, leaving (somebody asked this node to drain)
 --
 -- Only named tokens are renewed: a claim whose reply was lost must expire.
 
@@ -18,12 +19,15 @@ renewed as (
 ),
 alive as (
     update {schema}.node
-    set beat_at = clock_timestamp(), state = $4, running = $5, deaf = $6, stopped_at = null
+    set beat_at = clock_timestamp(), running = $5, deaf = $6, beside = $7, stopped_at = null,
+        state = case when leaving then 'draining' else $4 end
     where id = $1
+    returning leaving
 )
 select array(select t from unnest($2::int8[]) t except select token from mine) as lost,
     array(
         select c.id
         from {schema}.cancel_request c
         join mine m on c.id >= m.first_id and c.id < m.end_id
-        where exists (select from unnest(m.los, m.his) r(lo, hi) where c.id >= r.lo and c.id < r.hi)) as cancel
+        where exists (select from unnest(m.los, m.his) r(lo, hi) where c.id >= r.lo and c.id < r.hi)) as cancel,
+    coalesce((select leaving from alive), false) as leaving

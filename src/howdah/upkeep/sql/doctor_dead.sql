@@ -1,13 +1,20 @@
--- doctor_dead: dead rows in the tables that change.
+-- doctor_dead: what vacuum leaves in our tables.
 -- in:  $1 schema text
--- out: name, live, dead, vacuumed (seconds ago or null), disabled, switched_on (for the whole server); the worst first
+-- out: name, quoted (with its schema), live, dead, disabled, switched_on (for the whole server), bytes (with its indexes),
+--      brief (its rows come and go); the worst first
+--
+-- Live rows are what was counted or, when the counters were lost in a crash, what the last vacuum saw.
 
-select c.relname as name, s.n_live_tup as live, s.n_dead_tup as dead,
-    extract(epoch from clock_timestamp() - greatest(s.last_autovacuum, s.last_vacuum))::float8 as vacuumed,
-    coalesce('autovacuum_enabled=false' = any(c.reloptions), false) as disabled,
-    current_setting('autovacuum') = 'on' as switched_on
-from pg_stat_all_tables s
-join pg_class c on c.oid = s.relid
-where s.schemaname = $1
-  and c.relname ~ '^(ready|later|lease|gone|done(_.*)?|node|share|checkpoint|leader)$'
-order by s.n_dead_tup desc
+select c.relname::text as name, format('%I.%I', n.nspname, c.relname) as quoted,
+    greatest(s.n_live_tup, c.reltuples)::int8 as live, s.n_dead_tup as dead,
+    coalesce('autovacuum_enabled=false' = any(c.reloptions) or 'autovacuum_enabled=off' = any(c.reloptions), false) as disabled,
+    current_setting('autovacuum') = 'on' as switched_on,
+    pg_total_relation_size(c.oid) as bytes,
+    c.relname in ('ready', 'later', 'lease', 'gone', 'job_key', 'cancel_request', 'progress', 'node', 'share', 'checkpoint',
+        'leader') and c.reltuples >= 0 as brief
+from pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+join pg_stat_all_tables s on s.relid = c.oid
+where n.nspname = $1
+  and c.relkind = 'r'
+order by s.n_dead_tup desc, c.relname

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ from howdah.handler import Handler
 from howdah.job import Job, current
 from howdah.journal import Said, voice
 from howdah.outcome import Cancel, Snooze
+from howdah.scrub import scrub, told
 from howdah.work.executors.wire import Answer, Question, find
 from howdah.work.report import Report
 
@@ -32,9 +34,18 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
     voice.set(_Link(link))
+    if logging.lastResort is not None:  # where the application has set up no logging here
+        logging.lastResort.setFormatter(_Discreet())
     while (data := _read(link)) is not None:
         answer = _answer(msgspec.msgpack.decode(data, type=Question))
         _write(link, answer)
+
+
+class _Discreet(logging.Formatter):
+    """Log records without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return scrub(super().format(record))
 
 
 class _Link:
@@ -59,6 +70,7 @@ def _answer(question: Question) -> Answer:
         found = find(question.place)
         handler = found.handler if hasattr(found, "handler") else Handler(question.kind, found)
         current.set(question.job)
+        told.set(())
         value = handler.call(question.job)
         if inspect.isawaitable(value):
             value = asyncio.run(_wait_for(value))
@@ -76,7 +88,7 @@ def _say(value: Any) -> Answer:
         case Snooze(seconds=seconds):
             return Answer(snooze=seconds)
         case Cancel(reason=reason):
-            return Answer(cancel=reason)
+            return Answer(cancel=scrub(reason))
     try:
         return Answer(value=None if value is None else msgspec.json.decode(encode(value, what="the result")))
     except ArgumentError as error:

@@ -1,4 +1,4 @@
--- holds: kinds the fleet leaves alone now.
+-- holds: kinds that are left alone now.
 -- out: kind, seconds left
 
 select kind, extract(epoch from until - clock_timestamp())::float8 as left_over

@@ -1,0 +1,117 @@
+"""The command line of scripts/bench."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from benchmarks.harness import report
+from benchmarks.harness.environment import is_prepared
+from benchmarks.harness.progress import Bar
+from benchmarks.harness.record import Record
+from benchmarks.harness.rival import OURS, Rival, load_all
+from benchmarks.harness.run import SCENARIOS, Benchmark, begin, plan
+from howdah.errors import HowdahError
+
+HERE = Path(__file__).parent
+INCOMPLETE = 1
+RIVALS = load_all()
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--only",
+    type=click.Choice(list(RIVALS)),
+    multiple=True,
+    help="Measure only this rival beside Howdah, or Howdah alone; may be given again.  [default: all]",
+)
+@click.option(
+    "--scenario",
+    "scenarios",
+    type=click.Choice(list(SCENARIOS)),
+    multiple=True,
+    help="Measure only this; may be given again.  [default: all]",
+)
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Of every scenario.")
+@click.option(
+    "--scale", type=click.FloatRange(0.001, 1), default=1.0, show_default=True, help="Part of the jobs to use."
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=HERE,
+    help="Folder for RESULTS.md, results.json and plots.  [default: benchmarks]",
+)
+@click.option("--resume", is_flag=True, help="Go on with what is in results.json; measure only what is missing.")
+@click.option("--offline", is_flag=True, help="Leave out rivals whose environments are not there yet.")
+@click.option("--list", "listing", is_flag=True, help="Say what could be measured, and with whom.")
+@click.option("--report", "reporting", is_flag=True, help="Measure nothing; write RESULTS.md from results.json again.")
+def main(
+    only: tuple[str, ...],
+    scenarios: tuple[str, ...],
+    rounds: int,
+    scale: float,
+    output: Path,
+    resume: bool,
+    offline: bool,
+    listing: bool,
+    reporting: bool,
+) -> None:
+    """Measure Howdah beside its rivals, in turn, on one PostgreSQL, and write benchmarks/RESULTS.md.
+
+    Rivals are installed into environments of their own, under benchmarks/.environments. What was measured is kept
+    when it is interrupted; --resume goes on. Exit code 1 when something could not be measured.
+    """
+    if listing:
+        return show()
+    output.mkdir(parents=True, exist_ok=True)
+    file = output / "results.json"
+    record = Record.load(file) if (resume or reporting) and file.exists() else begin(scale, rounds)
+    if reporting:
+        return report.write(record, RIVALS, output)
+    if (record.scale, record.rounds) != (scale, rounds):
+        raise click.UsageError(
+            f"{file} was measured with --scale {record.scale:g} --rounds {record.rounds};"
+            " give the same to go on with it, or leave out --resume to start anew"
+        )
+    rivals = [rival for name, rival in RIVALS.items() if name == OURS or not only or name in only]
+    if offline:
+        rivals = [rival for rival in rivals if is_prepared(rival)]
+    try:
+        measure(record, rivals, list(scenarios), output)
+    finally:
+        if record.runs:
+            report.write(record, RIVALS, output)
+            click.echo(f"wrote {output / 'RESULTS.md'}")
+    raise SystemExit(INCOMPLETE if record.missing or record.errors() else 0)
+
+
+def measure(record: Record, rivals: list[Rival], names: list[str], output: Path) -> None:
+    """Run it, with a bar."""
+    chosen = [SCENARIOS[name] for name in dict.fromkeys(names or SCENARIOS)]
+    with Bar(len(plan(rivals, chosen, record.rounds))) as bar:
+        benchmark = Benchmark(record, lambda: record.save(output / "results.json"), bar.say)
+        try:
+            asyncio.run(benchmark.run(rivals, chosen, bar.tick))
+        except KeyboardInterrupt:
+            raise SystemExit("interrupted; --resume goes on") from None
+        except HowdahError as error:
+            raise SystemExit(f"bench: {error}") from None
+
+
+def show() -> None:
+    """What there is."""
+    click.echo("scenarios:")
+    for scenario in SCENARIOS.values():
+        click.echo(f"  {scenario.name:<10}{scenario.about}")
+    click.echo("rivals:")
+    for rival in RIVALS.values():
+        ready = "ready" if is_prepared(rival) else "to be installed"
+        also = ", also for decay and growth" if rival.close else ""
+        click.echo(f"  {rival.name:<17}{rival.title}, {rival.server}, {ready}{also}")
+
+
+if __name__ == "__main__":
+    main(prog_name="scripts/bench")

@@ -1,0 +1,1 @@
+"""The side that holds the clock: environments, drivers, databases, scenarios, and the report."""

@@ -1,0 +1,168 @@
+"""Report: RESULTS.md with its plots, written from the record alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.harness import ceiling, pictures
+from benchmarks.harness.plot import number
+from benchmarks.harness.record import Record
+from benchmarks.harness.rival import OURS, Rival
+from benchmarks.harness.run import SCENARIOS
+from benchmarks.harness.scenario import Quantity, Scenario
+from benchmarks.harness.targets import TARGETS
+from howdah.bench.figure import Figure
+
+NONE = "—"
+COLUMNS = 5
+"""Of a table at most: a wider one is hard to read."""
+
+
+def write(record: Record, rivals: Mapping[str, Rival], folder: Path) -> None:
+    """Write it into a folder."""
+    drawn = pictures.draw(record, rivals, folder / "plots")
+    parts = [_head(record), _targets(record, rivals), _plots(drawn)]
+    parts += [_scenario(record, rivals, scenario) for scenario in SCENARIOS.values()]
+    parts += [_failures(record, rivals), _settings(record, rivals)]
+    text = "\n\n".join("\n".join(lines).strip() for part in parts if (lines := list(part)))
+    (folder / "RESULTS.md").write_text(text + "\n", encoding="utf-8")
+
+
+def _head(record: Record) -> Iterator[str]:
+    place = record.place
+    yield "# Howdah and its rivals"
+    yield ""
+    yield f"Measured {record.began} by `scripts/bench`; {_rounds(record)}, in turn on one server. What is measured and"
+    yield "how each rival is set up: [README.md](README.md). Every figure: [results.json](results.json)."
+    yield ""
+    yield f"- {place.get('cores', '?')} cores, {place.get('python', '?')}, uvloop {place.get('uvloop') or 'no'}"
+    settings = ", ".join(f"{name} {value}" for name, value in place.get("settings", {}).items())
+    yield f"- PostgreSQL {place.get('postgresql', '?')}, {settings}"
+    plain = record.figure(ceiling.NAME, ceiling.NAME, "one")
+    if plain:
+        yield f"- {ceiling.ABOUT}: {_cell(plain)} commits/s"
+    yield f"- {sum(run.seconds for run in record.runs) / 60:.0f} minutes of runs"
+    if record.scale != 1:
+        yield f"- **{record.scale:g} of the jobs only: a trial, no result**"
+    if place.get("busy"):
+        yield f"- **the machine was busy before the start (load {place['load']:.1f}): it can do better than this**"
+
+
+def _rounds(record: Record) -> str:
+    return "one round" if record.rounds == 1 else f"medians of {record.rounds} rounds (lowest to highest in brackets)"
+
+
+def _targets(record: Record, rivals: Mapping[str, Rival]) -> Iterator[str]:
+    yield "## Targets"
+    yield ""
+    yield "| | wanted | measured | beside | reached |"
+    yield "|---|---|---|---|---|"
+    for target in TARGETS:
+        reached = target.measure(record, rivals)
+        sign = f"below {target.wanted:g}{target.unit}" if target.most else f"{target.wanted:g}x"
+        if reached is None:
+            yield f"| {target.title} | {sign} | {NONE} | {NONE} | not measured |"
+            continue
+        value = f"{number(reached.value)}{target.unit}" if target.most else f"{reached.value:.2f}x"
+        yes = "yes" if target.says(reached.value) else "**no**"
+        yield f"| {target.title} | {sign} | {value} | {reached.beside} | {yes} |"
+
+
+def _plots(drawn: Mapping[str, str]) -> Iterator[str]:
+    for file, title in drawn.items():
+        yield f"![{title}](plots/{file})"
+
+
+def _scenario(record: Record, rivals: Mapping[str, Rival], scenario: Scenario) -> Iterator[str]:
+    measured = [rival for rival in rivals.values() if _any(record, scenario, rival)]
+    if not measured:
+        return
+    yield f"## {scenario.name}: {scenario.about}"
+    yield ""
+    shown = {
+        name: quantity
+        for name, quantity in scenario.quantities.items()
+        if any(record.figure(scenario.name, rival.name, name) for rival in measured)
+    }
+    for names in batched(shown, COLUMNS):
+        yield _row("", *(f"{shown[name].title}, {shown[name].unit}" for name in names))
+        yield _row(*["---"] * (len(names) + 1))
+        for rival in measured:
+            yield _row(rival.title, *(_cell(record.figure(scenario.name, rival.name, name)) for name in names))
+        yield ""
+    others = [rival for rival in measured if rival.name != OURS]
+    if others and _any(record, scenario, rivals[OURS]):
+        yield "How many times better Howdah is (below 1: worse), medians, and round by round:"
+        yield ""
+        for names in batched(shown, COLUMNS):
+            yield _row("", *(shown[name].title for name in names))
+            yield _row(*["---"] * (len(names) + 1))
+            for rival in others:
+                cells = (_ratio(record, scenario.name, rival.name, name, shown[name]) for name in names)
+                yield _row(rival.title, *cells)
+            yield ""
+
+
+def batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
+    """At most so many at once.
+
+    >>> list(batched("abc", 2))
+    [['a', 'b'], ['c']]
+    """
+    left = list(names)
+    for first in range(0, len(left), size):
+        yield left[first : first + size]
+
+
+def _any(record: Record, scenario: Scenario, rival: Rival) -> bool:
+    return any(record.figure(scenario.name, rival.name, name) for name in scenario.quantities)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(figure: Figure | None) -> str:
+    if figure is None:
+        return NONE
+    spread = f" ({number(figure.low)}–{number(figure.high)})" if len(figure.rounds) > 1 else ""
+    return number(figure.median) + spread
+
+
+def _ratio(record: Record, scenario: str, rival: str, name: str, quantity: Quantity) -> str:
+    ours, theirs = record.figure(scenario, OURS, name), record.figure(scenario, rival, name)
+    if ours is None or theirs is None:
+        return NONE
+    pairs = list(zip(ours.rounds, theirs.rounds, strict=False))
+    single = [quantity.ratio(*pair) for pair in pairs]
+    spread = f" ({min(single):.2f}–{max(single):.2f})" if len(single) > 1 else ""
+    return f"{quantity.ratio(ours.median, theirs.median):.2f}x{spread}"
+
+
+def _failures(record: Record, rivals: Mapping[str, Rival]) -> Iterator[str]:
+    failed = [(f"{rivals[name].title}, all", reason) for name, reason in record.missing.items() if name in rivals]
+    for run in record.errors():
+        title = rivals[run.rival].title if run.rival in rivals else run.rival
+        failed.append((f"{title}, {run.scenario}, round {run.round}", run.error or ""))
+    if failed:
+        yield "## Not measured"
+        yield ""
+        yield _row("", "reason")
+        yield _row("---", "---")
+        for what, reason in failed:
+            yield _row(what, " ".join(reason.split()).replace("|", "\\|")[:300])
+
+
+def _settings(record: Record, rivals: Mapping[str, Rival]) -> Iterator[str]:
+    yield "## Versions and settings"
+    yield ""
+    yield _row("", "versions", "settings", "insert and completion are one commit")
+    yield _row(*["---"] * 4)
+    for name, said in record.rivals.items():
+        if name not in rivals:
+            continue
+        runtime = f"Python {said['python']}" if "python" in said else f"Node {said['node']}"
+        versions = ", ".join(f"{package} {version}" for package, version in said["versions"].items())
+        one = NONE if "insert" not in rivals[name].kinds else "yes" if rivals[name].one_commit else "no"
+        yield _row(rivals[name].title, f"{versions}; {runtime}", rivals[name].settings, one)

@@ -1,0 +1,88 @@
+"""Targets: what Howdah wants to reach beside its rivals, and whether it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from benchmarks.harness import ceiling
+from benchmarks.harness.record import Record
+from benchmarks.harness.rival import OURS, Rival
+from benchmarks.harness.run import SCENARIOS
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What came of a target."""
+
+    value: float
+    beside: str
+    """Whom it was compared with."""
+
+
+Measure = Callable[[Record, Mapping[str, Rival]], Reached | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A ratio to reach, or with ``most`` a figure to stay below."""
+
+    title: str
+    wanted: float
+    measure: Measure
+    most: bool = False
+    unit: str = ""
+
+    def says(self, value: float) -> bool:
+        """Whether this value is good enough."""
+        return value < self.wanted if self.most else value >= self.wanted
+
+
+def versus(scenario: str, quantity: str, *names: str, server: str | None = None) -> Measure:
+    """Ours beside the best of these rivals, or of all."""
+
+    def measure(record: Record, rivals: Mapping[str, Rival]) -> Reached | None:
+        ours = record.figure(scenario, OURS, quantity)
+        judge = SCENARIOS[scenario].quantities[quantity]
+        ratios = []
+        for name, rival in rivals.items():
+            asked = name in names if names else name != OURS and server in (None, rival.server)
+            theirs = record.figure(scenario, name, quantity) if asked else None
+            if ours and theirs:
+                ratios.append((judge.ratio(ours.median, theirs.median), rival.title))
+        return Reached(*min(ratios)) if ratios else None
+
+    return measure
+
+
+def alone(scenario: str, quantity: str) -> Measure:
+    """Ours by itself."""
+
+    def measure(record: Record, rivals: Mapping[str, Rival]) -> Reached | None:
+        ours = record.figure(scenario, OURS, quantity)
+        return Reached(ours.median, "itself") if ours else None
+
+    return measure
+
+
+def _beside_pgbench(record: Record, rivals: Mapping[str, Rival]) -> Reached | None:
+    ours, plain = record.figure("enqueue", OURS, "one"), record.figure(ceiling.NAME, ceiling.NAME, "one")
+    return Reached(ours.median / plain.median, "pgbench") if ours and plain else None
+
+
+TARGETS = (
+    Target("drain, one process", 2.5, versus("drain", "nothing", "graphile-worker")),
+    Target("drain, one process", 7, versus("drain", "nothing", "pgqueuer")),
+    Target("drain, two processes, best rival with two", 3, versus("drain2", "nothing")),
+    Target("bulk enqueue, best rival", 2.5, versus("enqueue", "bulk")),
+    Target("enqueue, 1,000 concurrent callers, best rival", 5, versus("enqueue", "callers 1000")),
+    Target("enqueue one at a time / single insert", 0.65, _beside_pgbench),
+    Target("idle latency p50, best on PostgreSQL", 1, versus("latency", "idle p50", server="postgresql")),
+    Target("idle latency p99, best on PostgreSQL", 1, versus("latency", "idle p99", server="postgresql")),
+    Target("idle latency p50, best of all", 1, versus("latency", "idle p50")),
+    Target("idle latency p99, best of all", 1, versus("latency", "idle p99")),
+    Target("snapshot held, round 5 / round 1", 0.95, alone("held", "held last/first")),
+    Target("3 million finished jobs behind / none", 0.95, alone("history", "full/empty")),
+    Target("10^6 jobs queued / 10^4", 0.9, alone("growth", "deep/shallow")),
+    Target("memory of a worker draining 50,000 jobs", 80, alone("drain", "memory"), most=True, unit=" MB"),
+)

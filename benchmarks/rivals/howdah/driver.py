@@ -1,0 +1,76 @@
+"""Howdah as everybody else here: the worker is what `howdah worker --metrics` runs, with the defaults."""
+
+import asyncio
+
+import kit
+from howdah import Howdah, Transaction, WorkerOptions, current_job, telemetry
+from howdah.cli.node import Node
+from howdah.observe import logs, tracing
+
+app = Howdah(kit.DSN)
+
+
+@app.task
+async def nothing(user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
+    kit.start()
+
+
+@app.task
+async def pause(user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
+    kit.start()
+    await asyncio.sleep(kit.PAUSE)
+
+
+@app.task
+def plain(user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
+    kit.start()
+
+
+@app.task(transactional=True)
+async def insert(tx: Transaction, user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
+    kit.start()
+    await tx.execute("insert into bench_effect (job) values ($1)", str(current_job().id))
+
+
+@app.task
+async def probe(began: float) -> None:
+    kit.probe(began)
+
+
+TASKS = {task.kind: task for task in (nothing, pause, plain, insert, probe)}
+
+
+class Howdahs(kit.Driver):
+    packages = ("howdah", "asyncpg", "uvloop")
+
+    async def setup(self):
+        await app.migrate()
+
+    async def open(self):
+        await app.admin.queues()
+
+    async def one(self, kind, args):
+        await TASKS[kind].enqueue(**args)
+
+    async def bulk(self, kind, jobs):
+        task = TASKS[kind]
+        await app.enqueue_many(task.job(**args) for args in jobs)
+
+    async def later(self, jobs, seconds):
+        task = probe.using(delay=seconds)
+        await app.enqueue_many(task.job(**args) for args in jobs)
+
+    async def work(self):
+        logs.configure("info", json=False)
+        logs.subscribe_logs()
+        tracing.install()
+        ready = asyncio.Event()
+        telemetry.subscribe(lambda name, facts: ready.set() if name == "node.start" else None)
+        self.node = asyncio.create_task(Node(app, WorkerOptions(), 30.0, ("127.0.0.1", 0)).run())
+        waiting = asyncio.create_task(ready.wait())
+        await asyncio.wait([self.node, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if self.node.done():
+            self.node.result()
+
+
+kit.serve(Howdahs())

@@ -1,0 +1,211 @@
+"""`howdah top`: queues, nodes, running jobs and consumers, live."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import click
+import msgspec
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from howdah.cli.common import DURATION, Target, as_json, run, targeted
+from howdah.cli.failure import explain
+from howdah.cli.frame import Page, draw
+from howdah.cli.keys import END, typed
+from howdah.cli.output import age, dump
+from howdah.errors import ConfigError
+from howdah.observe.depth import Counting
+from howdah.observe.pulse import Pulse
+from howdah.observe.reading import Reading
+from howdah.pg import migrate
+from howdah.pg.database import Database, hide_password
+from howdah.service import wait, wait_any
+from howdah.table.admin import counting
+from howdah.table.options import TableOptions
+from howdah.table.plan import Plan
+
+SHORTEST, LONGEST = 0.1, 3600.0
+SLOW = 2.0
+"""Seconds a reading may take before it is worth a word."""
+WIDE = 200
+"""As wide as a frame gets where there is no terminal to be as wide as."""
+
+
+@click.command()
+@click.option("--every", type=DURATION, default="1s", show_default=True, help="Time between two readings.")
+@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after so many readings.")
+@click.option("--once", is_flag=True, help="Print one reading and end; so it is where there is no terminal.")
+@as_json
+@targeted
+def top(target: Target, every: float, count: int | None, once: bool, as_json: bool) -> None:
+    """Show the queues, the nodes, what runs and how far consumers are, live. q ends it.
+
+    With an app (`-a`) its tables are counted too. --json prints one reading; with --count, a line for each.
+
+    \b
+    howdah top
+    howdah top --json --every 10s --count 6
+    """
+    if not SHORTEST <= every <= LONGEST:
+        raise click.BadParameter(f"must be from {SHORTEST:g} s to 1 h, got {every:g} s", param_hint="--every")
+    if once and (count or 1) > 1:
+        raise click.UsageError(f"--once and --count {count} contradict each other; say one of them")
+    database = target.database()
+    tables = target.tables()
+    console = Console(highlight=False)
+    live = not (as_json or once) and sys.stdout.isatty() and not console.is_dumb_terminal
+
+    async def show() -> None:
+        async with felt(database, tables) as pulse:
+            view = View(pulse, title=f"howdah top {hide_password(database.dsn)}", every=every, count=count)
+            await (view.watch(console) if live else view.tell(console, as_json=as_json))
+
+    run(show())
+
+
+@asynccontextmanager
+async def felt(database: Database, tables: Sequence[TableOptions]) -> AsyncIterator[Pulse]:
+    """The pulse of a database; refuses a schema this code does not know."""
+    conn = await database.connect("pulse")
+    counted: list[Counting] = []
+    try:
+        await migrate.check(database, conn)
+        for options in tables:
+            try:
+                counted.append(counting(await Plan.make(conn, options, database.schema)))
+            except ConfigError as error:
+                click.echo(f"howdah: {error}", err=True)
+    finally:
+        conn.terminate()
+    pulse = Pulse(database, tables=lambda: counted)
+    try:
+        yield pulse
+    finally:
+        await pulse.close()
+
+
+class View:
+    """Reads again and again, and shows it."""
+
+    def __init__(self, pulse: Pulse, *, title: str, every: float, count: int | None) -> None:
+        self._pulse = pulse
+        self._title = title
+        self._every = every
+        self._count = count
+        self._stop = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._reading: Reading | None = None
+        self._read_at = time.monotonic()
+        self._trouble: str | None = None
+        self._patient = True
+
+    async def tell(self, console: Console, *, as_json: bool) -> None:
+        """Print reading by reading, one unless it was said how many."""
+        self._patient = self._count is not None
+        for left in range((self._count or 1) - 1, -1, -1):
+            took = await self._read()
+            while self._trouble is not None:
+                click.echo(f"howdah: {self._trouble}", err=True)
+                await asyncio.sleep(max(self._every, took))
+                took = await self._read()
+            if as_json and self._count is None:
+                dump(self._reading)
+            elif as_json:
+                click.echo(msgspec.json.encode(self._reading))
+            elif sys.stdout.isatty():
+                console.print(self._draw(Page(width=console.width, encoding=console.encoding)))
+            else:
+                click.echo(self._text())
+            if left:
+                await asyncio.sleep(max(self._every - took, took))
+
+    async def watch(self, console: Console) -> None:
+        """Fill the screen until `q`, a signal, or the last reading."""
+        loop = asyncio.get_running_loop()
+        with (
+            Live(
+                console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            ) as live,
+            typed(self._hear) as listen,
+        ):
+
+            def resume() -> None:
+                listen()
+                console.set_alt_screen(True)
+                self._changed.set()
+
+            handlers = {
+                **dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), self._stop.set),
+                signal.SIGWINCH: self._changed.set,
+                signal.SIGCONT: resume,
+            }
+            for number, handler in handlers.items():
+                loop.add_signal_handler(number, handler)
+            reads = asyncio.create_task(self._reads(), name="howdah top")
+            try:
+                while not self._stop.is_set():
+                    self._changed.clear()
+                    page = Page(width=console.width, height=console.height, encoding=console.encoding)
+                    live.update(self._draw(page), refresh=True)
+                    await wait_any(1.0, self._stop, self._changed)
+            finally:
+                reads.cancel()
+                await asyncio.gather(reads, return_exceptions=True)
+                for number in handlers:
+                    loop.remove_signal_handler(number)
+        if not reads.cancelled() and reads.exception() is not None:
+            raise reads.exception()  # type: ignore[misc]
+
+    def _hear(self, key: str) -> None:
+        if key in ("q", "Q", END):
+            self._stop.set()
+
+    async def _reads(self) -> None:
+        left = self._count
+        try:
+            while left is None or left > 0:
+                took = await self._read()
+                if left is not None and self._trouble is None:
+                    left -= 1
+                self._changed.set()
+                # a server that takes its time is left alone for as long
+                if left != 0:
+                    await wait(self._stop, max(self._every - took, took))
+        finally:
+            self._stop.set()
+
+    async def _read(self) -> float:
+        """Read once; returns how long it took. What goes wrong is said, and is no end."""
+        began = time.monotonic()
+        try:
+            self._reading = await self._pulse.read()
+            self._read_at, self._trouble = time.monotonic(), None
+        except Exception as error:
+            known = explain(error)
+            if known is None or not self._patient:
+                raise
+            self._trouble = known[0]
+        return time.monotonic() - began
+
+    def _draw(self, page: Page) -> RenderableType:
+        trouble = self._trouble
+        waited = time.monotonic() - self._read_at
+        if trouble is None and waited > self._every + SLOW:
+            trouble = "the database does not answer"
+        if trouble is not None and self._reading is not None:
+            trouble = f"{trouble}; this was read {age(waited)} ago"
+        return draw(self._reading, page, title=self._title, trouble=trouble)
+
+    def _text(self) -> str:
+        """A frame as plain text."""
+        file = io.StringIO()
+        page = Page(width=WIDE, encoding=sys.stdout.encoding or "utf-8")
+        Console(file=file, width=WIDE, color_system=None, highlight=False).print(self._draw(page))
+        return "\n".join(line.rstrip() for line in file.getvalue().splitlines())

@@ -1,0 +1,95 @@
+"""`howdah why`: what keeps a job, a consumer or a row from running."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import click
+
+from howdah.cli.common import Target, as_json, finish, run, targeted
+from howdah.cli.failure import SCHEMA, one_line
+from howdah.cli.output import dump, printable
+from howdah.cli.table import chosen
+from howdah.pg.database import Database
+from howdah.why.gate import Gate
+from howdah.why.why import Why
+
+SIGNS = {True: "✓ open  ", False: "✗ closed"}
+"""Words, too: signs alone are lost on some terminals and in what is read aloud."""
+
+
+@click.command()
+@click.argument("id", required=False)
+@click.option("--consumer", metavar="NAME", help="Ask about this consumer of the event log instead.")
+@click.option("--table", metavar="NAME", help="The id is that of a row of this table of yours.")
+@as_json
+@targeted
+def why(target: Target, id: str | None, consumer: str | None, table: str | None, as_json: bool) -> None:
+    """Say why a job is not running: every gate a claim has for it, those in its way first. Changes nothing.
+
+    Exits 1 when there is no such job, 4 when the schema is not the one this code needs.
+
+    \b
+    howdah why 42
+    howdah why --consumer order_view
+    howdah why --table app.uploads 7 -a shop.jobs:app
+    """
+    if (id is None) == (consumer is None) or (table and consumer):
+        raise click.UsageError("name one thing: a job by its id, --consumer NAME, or --table NAME and the id of a row")
+    if consumer is not None:
+        what, gates = f"consumer {consumer}", ask(target.database(), lambda why: why.consumer(consumer))
+    elif table is not None:
+        database, options = chosen(target, table)
+        what, gates = f"row {id} of {table}", ask(database, lambda why: why.row(options, id))
+    else:
+        number = read_id(id or "")
+        what, gates = f"job {number}", ask(target.database(), lambda why: why.job(number))
+    if as_json:
+        dump(gates)
+    else:
+        tell(what, gates)
+    finish(SCHEMA if any(gate.name == "schema" and not gate.open for gate in gates) else 0)
+
+
+def ask(database: Database, question: Callable[[Why], Awaitable[list[Gate]]]) -> list[Gate]:
+    """Ask once."""
+
+    async def main() -> list[Gate]:
+        async with opened(database) as why:
+            return await question(why)
+
+    return run(main())
+
+
+@asynccontextmanager
+async def opened(database: Database) -> AsyncIterator[Why]:
+    """Somebody who knows why."""
+    pool = await database.pool(1)
+
+    async def open() -> Any:
+        return pool
+
+    try:
+        yield Why(database, open)
+    finally:
+        pool.terminate()
+
+
+def tell(what: str, gates: Sequence[Gate]) -> None:
+    """Print the gates, a line each, and below it what to do."""
+    closed = sum(not gate.open for gate in gates)
+    click.echo(printable(f"{what}: {closed} of {len(gates)} gates closed" if closed else f"{what}: every gate is open"))
+    width = max(len(gate.name) for gate in gates)
+    for gate in gates:
+        click.echo(printable(f"{SIGNS[gate.open]}  {gate.name:{width}}  {one_line(gate.fact)}"))
+        if gate.fix is not None:
+            click.echo(printable(f"{' ' * (len(SIGNS[True]) + width + 4)}→ {gate.fix}"))
+
+
+def read_id(word: str) -> int:
+    """The id of a job."""
+    if not word.isdecimal() or len(word) > 18:
+        raise click.UsageError(f"{word!r} is not a job id; write a number, or --consumer NAME")
+    return int(word)

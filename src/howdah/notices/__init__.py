@@ -1,0 +1,1 @@
+"""Notices: telling those outside what happened, by webhooks."""

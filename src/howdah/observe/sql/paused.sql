@@ -1,0 +1,7 @@
+-- paused: the queues nobody claims from.
+-- out: name, paused_by
+
+select name, coalesce(paused_by, '') as paused_by
+from {schema}.queue
+where paused
+order by name

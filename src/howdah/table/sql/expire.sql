@@ -1,0 +1,17 @@
+-- expire: let the leases on these rows run out now: the next reset takes back those that are still worked on.
+-- in:  $1 ids, $2 tokens int8[], $3 seconds of silence after which a row is reset float8
+-- out: id
+
+with held as materialized (
+    select t.{id} as id
+    from {namespace}.{table} as t
+    where t.{id} = any($1::pg_catalog.{id_type}[])
+      and t.{state} = 'processing'
+      and t.{lease_token} = any($2::int8[])
+    order by t.{id}
+    for no key update skip locked
+)
+update {namespace}.{table} as t
+set {last_heartbeat_at} = clock_timestamp() - $3::float8 * interval '1 second'
+where t.{id} = any(array(select id from held))
+returning t.{id} as id

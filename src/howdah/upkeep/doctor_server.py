@@ -1,0 +1,93 @@
+"""What the doctor looks at in the server: its version, its clock, the way to it, and how many may come."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from datetime import datetime
+from typing import Any
+
+from howdah.pg.database import Database
+from howdah.service import wait
+from howdah.upkeep.finding import SILENT, Fetch, Finding, bad, ok, warn
+
+OLDEST = 140000
+SKEW = 1.0
+"""Seconds two clocks may differ."""
+HEARD_WITHIN = 2.0
+FULL, TOO_FULL = 0.8, 0.95
+
+
+def server(row: Any) -> Finding:
+    """Whether it can be worked with at all."""
+    if row["number"] < OLDEST:
+        return bad("database", f"PostgreSQL {row['version']}", "upgrade it to 14 or later")
+    if row["standby"]:
+        return bad("database", f"PostgreSQL {row['version']}, a standby that cannot be written", "name the primary")
+    return ok("database", f"PostgreSQL {row['version']}")
+
+
+def clock(at: datetime, asked: datetime, answered: datetime) -> Finding:
+    """The server's clock against this machine's, as far as the time it took to ask allows."""
+    skew = (at - asked - (answered - asked) / 2).total_seconds()
+    if abs(skew) > SKEW + (answered - asked).total_seconds() / 2:
+        fact = f"the server is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine"
+        return warn("clock", fact, "nothing depends on it; logs of both are hard to compare")
+    return ok("clock", f"within {max(abs(skew), 0.001):.3f} s of this machine")
+
+
+class ServerDoctor:
+    """Examines the way to the server; ``conn`` believes to be at the process ``pid``."""
+
+    def __init__(self, database: Database, conn: Any, pid: int, fetch: Fetch) -> None:
+        self._database = database
+        self._conn = conn
+        self._pid = pid
+        self._fetch = fetch
+
+    async def notify(self) -> list[Finding]:
+        """Send a notification round; whether it arrives also tells how a pooler works."""
+        took = await self._round_trip()
+        if took is not None:
+            return [self._pooler(heard=True), ok("notify", f"a notification took {took * 1000:.1f} ms")]
+        fact, fix = "notifications do not arrive, so nodes poll", "let nodes connect without a pooler"
+        return [self._pooler(heard=False), warn("notify", fact, fix)]
+
+    async def connections(self) -> list[Finding]:
+        """How many are left, and whether the nodes there are could take more than that."""
+        [row] = await self._fetch("connections", SILENT)
+        used, most = row["used"], row["most"]
+        fact = f"{used} of {most} in use"
+        if used >= FULL * most:
+            judge = bad if used >= TOO_FULL * most else warn
+            fix = "raise max_connections, or put a pooler in between"
+            return [judge("connections", f"{fact}, most by {', '.join(row['groups'])}", fix)]
+        might = used - row["open"] + row["pools"]
+        if might > most and not self._database.pooled:
+            fact += f", but the pools of live nodes ({row['nodes']}) can make it {might}"
+            fix = f"set max_connections to {might + 20} or more, give nodes fewer slots, or put a pooler in between"
+            return [warn("connections", fact, fix)]
+        if might > used and not self._database.pooled:
+            fact += f"; the pools of live nodes ({row['nodes']}) can make it {might}"
+        return [ok("connections", fact)]
+
+    async def _round_trip(self) -> float | None:
+        channel, heard = f"howdah_doctor_{secrets.token_hex(6)}", asyncio.Event()
+        listening = await self._database.connect("doctor")
+        try:
+            await listening.add_listener(channel, lambda *_: heard.set())
+            began = asyncio.get_running_loop().time()
+            await self._conn.execute("select pg_notify($1, '')", channel)
+            return asyncio.get_running_loop().time() - began if await wait(heard, HEARD_WITHIN) else None
+        finally:
+            listening.terminate()
+
+    def _pooler(self, *, heard: bool) -> Finding:
+        if self._database.pooled:
+            if heard:
+                return ok("pooler", "a session pooler stands in between: wake-ups arrive, connections are not shared")
+            return ok("pooler", "a transaction pooler stands in between and is allowed for")
+        if self._conn.get_server_pid() != self._pid:
+            fact = "a pooler stands in between that hides itself"
+            return warn("pooler", fact, "connect directly, or take howdah's settings out of ignore_startup_parameters")
+        return ok("pooler", "none in between")

@@ -1,0 +1,67 @@
+"""What the doctor looks at in the work itself: where jobs are, who works, and what nobody takes."""
+
+from __future__ import annotations
+
+from howdah.upkeep.finding import LONG, SILENT, Fetch, Finding, bad, ok, some, span, warn
+from howdah.version import __version__
+
+SAMPLE = (10_000, 20, 500)
+"""The newest jobs, and so many places in history with so many jobs each."""
+
+
+class WorkDoctor:
+    """Examines jobs, nodes and queues."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def places(self) -> list[Finding]:
+        """Each job is in exactly one place."""
+        [row] = await self._fetch("misplaced", *SAMPLE)
+        if row["wrong"] or row["overlapping"]:
+            fact = f"jobs in two places or in none: {some(row['wrong'])}; overlapping runs: {row['overlapping']}"
+            return [bad("places", fact, "report this with the version and `howdah job ID --json`: it is a bug")]
+        return [ok("places", f"each of {row['looked']:,} jobs looked at is in exactly one place")]
+
+    async def nodes(self) -> list[Finding]:
+        """Nodes that went silent, hear no wake-ups, or run another version."""
+        [row] = await self._fetch("nodes", SILENT)
+        findings = [ok("nodes", f"{row['live']} live")]
+        if row["silent"]:
+            fact = f"silent for more than {span(SILENT)}: {some(row['silent'])}"
+            findings = [warn("nodes", fact, "see whether they still run; a live node declares them offline")]
+        if row["deaf"]:
+            findings.append(warn("nodes", f"no wake-ups arrive at {some(row['deaf'])}, they poll", "see notify"))
+        versions = sorted({*row["versions"], __version__})
+        if len(versions) > 1:
+            fact = f"{', '.join(versions)} (this is {__version__})"
+            findings.append(warn("versions", fact, "finish the roll-out"))
+        return findings
+
+    async def leases(self) -> list[Finding]:
+        """Leases that ran out and that nobody took back."""
+        [row] = await self._fetch("expired", LONG)
+        if row["leases"]:
+            fact = f"{row['leases']} expired and not taken back for up to {span(row['longest'])}"
+            return [bad("leases", fact, "start a worker: its upkeep returns the jobs to their queues")]
+        return [ok("leases", "none is overdue")]
+
+    async def paused(self) -> list[Finding]:
+        """Paused queues in which jobs wait."""
+        return [
+            warn(
+                "paused",
+                f"queue {row['name']!r} was paused {span(row['age'] or 0)} ago"
+                f"{' by ' + row['paused_by'] if row['paused_by'] else ''}; jobs waiting: {row['jobs']:,}",
+                f"howdah resume {row['name']}",
+            )
+            for row in await self._fetch("paused")
+        ] or [ok("paused", "no paused queue has jobs")]
+
+    async def unserved(self) -> list[Finding]:
+        """Jobs that wait although no live node would claim them."""
+        rows = await self._fetch("unserved", SILENT)
+        if not rows:
+            return [ok("unserved", "every waiting job has a live node for it")]
+        said = ", ".join(f"{row['jobs']:,} of {row['kind']} in {row['queue']}" for row in rows[:5])
+        return [warn("unserved", f"no live node takes {said}", "start a worker with these tasks and queues")]

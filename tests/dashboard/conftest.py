@@ -1,0 +1,73 @@
+"""A dashboard behind its login, asked over HTTP as a browser does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from howdah import Howdah
+from howdah.fleet.options import ServeOptions
+from howdah.fleet.server import Server
+from howdah.fleet.tokens import Tokens
+from howdah.pg.database import Session
+
+ALL, READ = "all-all-all-all", "read-read-read"
+
+
+class Browser:
+    """Asks as a browser would: it keeps cookies, follows nothing by itself, and says where it comes from."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.http = httpx.AsyncClient(base_url=url, trust_env=False, timeout=30)
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        return await self.http.get(f"/dashboard{path}", headers=headers)
+
+    async def post(self, path: str, fields: dict[str, Any] | None = None, **headers: str) -> httpx.Response:
+        said = {"Origin": self.url, "Sec-Fetch-Site": "same-origin"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
+        return await self.http.post(
+            f"/dashboard{path}", data=fields or {}, headers={k: v for k, v in said.items() if v}
+        )
+
+    async def sign_in(self, secret: str) -> httpx.Response:
+        return await self.post("/login", {"secret": secret, "to": "/queues"})
+
+
+@pytest.fixture
+async def app(database) -> AsyncIterator[Howdah]:
+    app = Howdah(database.dsn)
+    yield app
+    await app.close()
+
+
+@pytest.fixture
+async def tokens(database) -> AsyncIterator[Tokens]:
+    session = Session(database, "test")
+    yield Tokens(database, session)
+    await session.close()
+
+
+@pytest.fixture
+async def guarded(app) -> AsyncIterator[str]:
+    """A control plane whose dashboard wants a password or token."""
+    server = Server(app, ServeOptions(port=0, password=ALL, read_password=READ))
+    running = asyncio.create_task(server.run())
+    try:
+        yield await server.listening()
+    finally:
+        server.stop()
+        await running
+
+
+@pytest.fixture
+async def browser(guarded) -> AsyncIterator[Browser]:
+    browser = Browser(guarded)
+    yield browser
+    await browser.http.aclose()

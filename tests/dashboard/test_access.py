@@ -1,0 +1,151 @@
+"""Who gets in, who may act, and what every page asks of whoever comes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dashboard.conftest import ALL, READ
+from howdah.dashboard.pages import PAGES
+from howdah.dashboard.pages.login import LOGIN
+from kit.node import eventually
+
+pytestmark = pytest.mark.anyio
+EVERY = sorted({(page.method, page.path, page.needs) for page in [*PAGES, *LOGIN]})
+
+
+def path_of(path: str) -> str:
+    return path.replace("{id:int}", "1").replace("{position:int}", "1")
+
+
+def test_nothing_but_the_login_is_open():
+    assert {path for _, path, needs in EVERY if needs == "nothing"} == {"/login", "/logout"}
+    assert {needs for method, path, needs in EVERY if method == "POST" and path not in ("/login", "/logout")} == {"all"}
+
+
+@pytest.mark.parametrize(("method", "path", "needs"), [each for each in EVERY if each[2] != "nothing"])
+async def test_strangers_see_nothing(browser, method, path, needs):
+    answer = await (browser.get if method == "GET" else browser.post)(path_of(path))
+    if method == "GET" and path != "/live":
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/dashboard/login?to=")
+    else:
+        assert answer.status_code == 401
+
+
+@pytest.mark.parametrize(("method", "path", "needs"), [each for each in EVERY if each[2] == "all"])
+async def test_who_may_only_look_does_nothing(browser, method, path, needs):
+    await browser.sign_in(READ)
+    answer = await (browser.get if method == "GET" else browser.post)(path_of(path))
+    assert answer.status_code == 403
+    assert "You may look, but not act." in answer.text
+
+
+async def test_who_may_look_sees_no_buttons(app, browser):
+    @app.task
+    async def work(n: int) -> None: ...
+
+    await work.enqueue(1)
+    await browser.sign_in(READ)
+    for path in ("/queues", "/jobs", "/jobs/1"):
+        seen = (await browser.get(path)).text
+        assert "read only" in seen
+        assert "/act" not in seen
+        assert "/pause" not in seen
+    await browser.post("/logout")
+    await browser.sign_in(ALL)
+    assert "/jobs/act" in (await browser.get("/jobs/1")).text
+
+
+async def test_the_way_in_and_out(browser):
+    wrong = await browser.sign_in("something-else")
+    assert wrong.status_code == 401
+    assert "not known here" in wrong.text
+    right = await browser.sign_in(ALL)
+    assert (right.status_code, right.headers["location"]) == (303, "/dashboard/queues")
+    cookie = right.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert (await browser.get("/queues")).status_code == 200
+    held = dict(browser.http.cookies)
+    await browser.post("/logout")
+    browser.http.cookies.update(held)  # what was held is worth nothing now
+    assert (await browser.get("/queues")).status_code == 303
+
+
+async def test_nobody_is_sent_elsewhere_after_the_login(browser):
+    for to in ("https://example.com/", "//example.com", "/\\example.com", "javascript:alert(1)"):
+        answer = await browser.post("/login", {"secret": ALL, "to": to})
+        assert answer.headers["location"] == "/dashboard/"
+
+
+async def test_tokens_open_it_by_their_scopes(browser, tokens):
+    admin, _ = await tokens.create("boss", ["admin"])
+    read, _ = await tokens.create("watcher", ["read"])
+    work, _ = await tokens.create("box", ["work"])
+    some, _ = await tokens.create("some", ["read"], queues=["mail"])
+    assert (await browser.sign_in(work)).status_code == 401
+    assert (await browser.sign_in(some)).status_code == 401
+    assert (await browser.sign_in(read)).status_code == 303
+    assert "watcher" in (await browser.get("/queues")).text
+    assert (await browser.post("/queues/pause", {"queue": "mail", "sure": "yes"})).status_code == 403
+    assert (await browser.sign_in(admin)).status_code == 303
+    assert (await browser.post("/queues/pause", {"queue": "mail", "sure": "yes"})).status_code == 303
+
+
+async def test_a_revoked_token_ends_its_sessions(browser, tokens):
+    read, row = await tokens.create("watcher", ["read"])
+    await browser.sign_in(read)
+    assert (await browser.get("/queues")).status_code == 200
+    await tokens.revoke(row.id)
+
+    async def out():
+        return (await browser.get("/queues")).status_code == 303
+
+    await eventually(out, 10)
+
+
+async def test_too_many_wrong_passwords(browser):
+    answers = [(await browser.sign_in(f"wrong-{n}")).status_code for n in range(11)]
+    assert answers == [401] * 10 + [429]
+    assert (await browser.sign_in(ALL)).status_code == 429
+
+
+async def test_only_hashes_are_kept(browser, conn):
+    answer = await browser.sign_in(ALL)
+    id = answer.cookies["howdah-session"]
+    [row] = await conn.fetch("select * from howdah.login")
+    assert id not in str(dict(row))
+    assert ALL not in str(dict(row))
+
+
+async def test_a_session_ends(browser, conn):
+    await browser.sign_in(ALL)
+    await conn.execute("update howdah.login set expires_at = now() - interval '1 second'")
+
+    async def out():
+        return (await browser.get("/queues")).status_code == 303
+
+    await eventually(out, 10)
+
+
+async def test_live_streams_end_with_the_server(app, conn):
+    from howdah.fleet.options import ServeOptions
+    from howdah.fleet.server import Server
+
+    server = Server(app, ServeOptions(port=0, auth="none"))
+    running = asyncio.create_task(server.run())
+    url = await server.listening()
+    from dashboard.conftest import Browser
+
+    browser = Browser(url)
+    async with browser.http.stream("GET", "/dashboard/live") as stream:
+        lines = stream.aiter_lines()
+        assert await anext(lines) == "retry: 1000"
+        server.stop()
+        rest = [line async for line in lines]
+        assert "event: over" in rest
+    async with asyncio.timeout(30):
+        await running
+    await browser.http.aclose()

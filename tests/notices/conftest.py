@@ -1,0 +1,27 @@
+"""What tests of notices ask for: a receiver, and an application that tells it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from kit.receiver import SECRET, Receiver
+
+NAMES = ("HOWDAH_WEBHOOK",)
+LOCAL = {"allow_http": True, "allow_private": True, "secret": SECRET, "name": "ops"}
+"""What makes the receiver of a test acceptable."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(NAMES):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver

@@ -1,0 +1,133 @@
+"""Nodes are killed between a failure and its delivery: nobody is told twice of one thing, and nothing is left out."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+
+from howdah.notices.signature import verify
+from kit.command import Command, eventually
+from kit.receiver import SECRET, Receiver
+
+pytestmark = pytest.mark.stories
+
+QUICK = ("--lease", "2s", "--heartbeat", "500ms", "--poll", "500ms")
+
+
+class Site:
+    """A database, a receiver, and workers that know it or not."""
+
+    def __init__(self, dsn: str, direct: str, receiver: Receiver, stack: ExitStack) -> None:
+        self._dsn = dsn
+        self._stack = stack
+        self.receiver = receiver
+        self.conn = stack.enter_context(psycopg.connect(direct, autocommit=True))
+
+    def worker(self, *, knows: bool = True) -> Command:
+        told = {
+            "HOWDAH_WEBHOOK_OPS_URL": self.receiver.url,
+            "HOWDAH_WEBHOOK_OPS_SECRET": SECRET,
+            "HOWDAH_WEBHOOK_OPS_ALLOW_HTTP": "1",
+            "HOWDAH_WEBHOOK_OPS_ALLOW_PRIVATE": "1",
+        }
+        command = Command("worker", "-a", "kit.telling:app", *QUICK, dsn=self._dsn, **(told if knows else {}))
+        return self._stack.enter_context(command)
+
+    def count(self, what: str) -> int:
+        return int(self.conn.execute(f"select count(*) from {what}").fetchone()[0])  # type: ignore[arg-type,index]
+
+    def kill(self, worker: Command) -> None:
+        worker.send(signal.SIGKILL)
+        worker.ends()
+
+    def declare(self) -> None:
+        """A worker was here once, and made the webhook known."""
+        once = self.worker()
+        eventually(lambda: self.count("howdah.webhook"), 60, lambda: once.output)
+        self.kill(once)
+
+    def fail(self, jobs: int) -> None:
+        self.conn.execute(
+            "select howdah.enqueue('spoiled', json_build_object('n', i)) from generate_series(1, %s) i", (jobs,)
+        )
+
+
+@pytest.fixture
+def site(database, direct) -> Iterator[Site]:
+    with ExitStack() as stack:
+        receiver = stack.enter_context(Receiver())
+        yield Site(database.dsn, direct.dsn, receiver, stack)
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "control"])
+def test_a_node_is_killed_after_the_failure_and_before_anybody_was_told(site, recorded):
+    site.declare()
+    if not recorded:  # the control: without what is written in the failure's own transaction nobody would be told
+        site.conn.execute("drop trigger note_failed on howdah.attempt")
+    stranger = site.worker(knows=False)
+    site.fail(1)
+    eventually(lambda: site.count("howdah.done where state = 'f'") == 1, 60, lambda: stranger.output)
+    site.kill(stranger)
+    assert (site.count("howdah.notice"), len(site.receiver.heard)) == (1 if recorded else 0, 0)
+
+    worker = site.worker()
+    if recorded:
+        eventually(lambda: site.receiver.heard, 60, lambda: worker.output)
+        [letter] = site.receiver.heard
+        assert verify(letter.headers, letter.body, SECRET)
+        assert letter.said["subject"]["message"] == "1 is spoiled"
+    else:
+        site.fail(1)
+        eventually(lambda: site.count("howdah.done where state = 'f'") == 2, 60, lambda: worker.output)
+        assert site.receiver.heard == []
+
+
+def test_a_node_is_killed_while_it_delivers(site):
+    site.declare()
+    site.receiver.hold.clear()
+    first = site.worker()
+    site.fail(1)
+    eventually(lambda: site.receiver.heard, 60, lambda: first.output)
+    site.kill(first)
+    site.receiver.hold.set()
+
+    second = site.worker()
+    eventually(lambda: site.count("howdah.done d join howdah.job j using (id) where queue = 'howdah'"), 60, str)
+    assert len(site.receiver.heard) >= 2, second.output
+    assert len({letter.headers["howdah-delivery"] for letter in site.receiver.heard}) == 1
+
+
+@pytest.mark.timeout(240)
+def test_nodes_are_killed_all_the_time(site):
+    jobs, killed, luck = 150, 0, random.Random(7)
+    site.receiver.pace = 0.2  # so that there is time to kill
+    site.declare()
+    workers = [site.worker() for _ in range(3)]
+    site.fail(jobs)
+    until = time.monotonic() + 150
+
+    def told() -> int:
+        return len({letter.said["subject"]["id"] for letter in site.receiver.heard})
+
+    while told() < jobs and time.monotonic() < until:
+        before = told()
+        eventually(lambda before=before: told() >= min(jobs, before + 10) or time.monotonic() > until, 160)
+        if killed < 6 and told() < jobs:
+            site.kill(workers.pop(luck.randrange(len(workers))))
+            workers.append(site.worker())
+            killed += 1
+
+    marks = defaultdict(set)
+    for letter in site.receiver.heard:
+        marks[letter.said["subject"]["id"]].add(letter.headers["howdah-delivery"])
+    assert killed >= 2
+    assert site.count("howdah.done d join howdah.job j using (id) where kind = 'spoiled' and state = 'f'") == jobs
+    assert len(marks) == jobs, "somebody was not told of a failure"
+    assert {len(each) for each in marks.values()} == {1}, "one failure was written down twice"
