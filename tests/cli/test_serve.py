@@ -222,6 +222,19 @@ def test_without_a_database_it_waits_a_while_and_ends_with_code_3() -> None:
         assert control.ends() == 0
 
 
+def test_the_settings_say_which_keys_of_a_result_are_shown(database: Database) -> None:
+    token = make_token(database, "work", "enqueue", "read")
+
+    with Control(dsn=database.dsn, HOWDAH_REDACT="iban") as control:
+        url = control.url
+        id, credential = register(url, token)
+        _, made = ask(url, "/jobs", token, {"kind": "nap"})
+        _, claimed = ask(url, f"/workers/{id}/claim", credential, {"wait": 30})
+        body = {"token": claimed["jobs"][0]["token"], "result": {"IBAN": "DE02", "token": "t"}}
+        assert ask(url, f"/workers/{id}/complete/{made['id']}", credential, body)[0] == 200
+        assert ask(url, f"/jobs/{made['id']}", token)[1]["result"] == {"IBAN": "***", "token": "t"}
+
+
 def test_settings_come_from_the_file_and_the_environment(database: Database, tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "howdah.toml").write_text('[serve]\nauth = "none"\nheartbeat = "2s"\noffline_after = "10s"\nport = 1\n')

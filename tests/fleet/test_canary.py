@@ -160,9 +160,9 @@ async def test_a_remote_worker_keeps_the_secrets_of_its_handlers(plane, conn, ca
 def test_scrubbing_hostile_text_takes_no_time():
     """S10: any worker may send texts made to keep us busy."""
     for text in ("://:" * 5000, "password " * 2200, "password" + " " * 19_990, "://a:" * 4000 + "@" + "://:" * 4000):
-        began = time.perf_counter()
+        began = time.thread_time()  # of this thread alone, however busy the machine is
         scrub(text)
-        assert time.perf_counter() - began < 0.2
+        assert time.thread_time() - began < 0.2
 
 
 def test_no_secret_is_in_a_repr_or_in_the_document():

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,7 +112,8 @@ async def companion(folder: Path, *flags: str, **environment: str) -> AsyncItera
             try:
                 await asyncio.wait_for(process.wait(), 0.5)
             except TimeoutError:
-                process.terminate()  # it drains; two signals of one moment would be one
+                with suppress(ProcessLookupError):  # it may end just now
+                    process.terminate()  # it drains; two signals of one moment would be one
             try:
                 await asyncio.wait_for(process.wait(), 15)
             except TimeoutError:

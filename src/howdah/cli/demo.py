@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
+from collections.abc import Sequence
 
 import click
 
 from howdah.cli.common import DURATION, finish
+from howdah.fleet.window import take_port
 from howdah.observe import logs
 from howdah.pg import embedded
 from howdah.pg.database import Database, hide_password
@@ -21,29 +24,44 @@ from howdah.pg.database import Database, hide_password
     metavar="DSN",
     help="Use this database, in a schema of its own that is dropped at the end.",
 )
-def demo(seconds: float | None, dsn: str | None) -> None:
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Of the dashboard.  [default: 8080, or any]")
+@click.option("--dashboard/--no-dashboard", default=True, help="Serve it to this machine.  [default: with]")
+@click.option("--open", "browse", is_flag=True, help="Show the dashboard in a browser.")
+def demo(seconds: float | None, dsn: str | None, port: int | None, dashboard: bool, browse: bool) -> None:
     """Show it at work: a small shop on a PostgreSQL of its own.
 
-    Starts a PostgreSQL in a temporary folder, migrates it, runs two nodes and enqueues a bit of everything:
-    mails, images, reports, a flaky API, lines that cannot be read, reminders, orders charged and shipped in one
-    commit. At the end it counts in the tables whether anything was lost or done twice, and fails if so.
+    Starts a PostgreSQL in a temporary folder, migrates it, runs two nodes and the dashboard, and enqueues a bit of
+    everything: mails, images, reports, a flaky API, lines that cannot be read, reminders, photos in a table of its
+    own, orders charged and shipped in one commit. At the end it counts in the tables whether anything was lost or
+    done twice, and fails if so.
     """
     logs.configure("warning", json=False)
+    sockets = take_port(port) if dashboard else []
     if dsn is not None:
         mark = secrets.token_hex(4)
         database = Database(dsn, schema=f"howdah_demo_{mark}")
-        finish(asyncio.run(_show(database, f"demo_{mark}", hide_password(dsn), seconds, clear=True)))
+        show = _show(database, f"demo_{mark}", hide_password(dsn), seconds, sockets, browse, clear=True)
+        finish(asyncio.run(show))
         return
     click.echo("starting PostgreSQL in a temporary folder", err=True)
     with embedded.start() as server:
         title = f"PostgreSQL {server.major} in {server.folder}, gone at the end"
-        finish(asyncio.run(_show(Database(server.dsn), "demo", title, seconds, clear=False)))
+        finish(asyncio.run(_show(Database(server.dsn), "demo", title, seconds, sockets, browse, clear=False)))
 
 
-async def _show(database: Database, name: str, title: str, seconds: float | None, *, clear: bool) -> int:
+async def _show(
+    database: Database,
+    name: str,
+    title: str,
+    seconds: float | None,
+    sockets: Sequence[socket.socket],
+    browse: bool,
+    *,
+    clear: bool,
+) -> int:
     from howdah.demo.show import Show
 
-    show = Show(database, name, title=title)
+    show = Show(database, name, title=title, sockets=sockets, browse=browse)
     try:
         return await show.run(seconds)
     finally:

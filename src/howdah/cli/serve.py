@@ -64,7 +64,9 @@ def _app(target: Target) -> Howdah:
     if settings.app is not None:
         return target.app()
     database = settings.database()
-    return Howdah(database.dsn, schema=database.schema, retention=settings.keep())
+    app = Howdah(database.dsn, schema=database.schema, retention=settings.keep())
+    app.redact = settings.redaction()
+    return app
 
 
 async def _serve(app: Howdah, options: ServeOptions, patience: float) -> None:

@@ -1,4 +1,4 @@
-"""A small shop: its tasks, its events and who follows those.
+"""A small shop: its tasks, its table, its events and who follows those.
 
 Tasks wait and compute instead of mailing and drawing; all around them is real.
 """
@@ -17,7 +17,7 @@ from hashlib import sha256
 
 import msgspec
 
-from howdah import Backoff, Event, Howdah, Poison, Snooze, Transaction, current_job
+from howdah import Backoff, Event, Howdah, Poison, Snooze, Transaction, current_job, job_log, progress
 from howdah.pg import sql
 
 SHOP = "HOWDAH_DEMO_SHOP"
@@ -86,9 +86,64 @@ async def refresh_index(shelf: int) -> None:
     await asyncio.sleep(0.3)
 
 
+@app.task(queue="exports", timeout=30)
+async def export_catalogue(pages: int) -> int:
+    """Takes its time, and says how far it is."""
+    for page in range(pages):
+        progress(page / pages, f"page {page + 1} of {pages}")
+        await asyncio.sleep(0.25)
+    job_log(f"{pages} pages written")
+    return pages
+
+
+@app.task(queue="reports")
+async def count_till() -> None:
+    """Enqueued by the calendar, every minute, whichever node comes first."""
+
+
+app.schedule("till", count_till.job(), cron="* * * * *")
+
+
 @app.task(queue="clicks")
 async def count_click(page: int) -> None:
     """Nothing at all, by the thousand."""
+
+
+class Photo(msgspec.Struct, frozen=True):
+    """What is seen of a row of the shop's own table."""
+
+    id: int
+    pixels: int
+
+
+async def develop(photo: Photo, tx: Transaction) -> None:
+    """What is written and the final state of the row are one commit."""
+    await asyncio.sleep(random.uniform(0.01, 0.1))  # noqa: S311
+    if photo.pixels == 0:
+        raise Poison(f"photo {photo.id} is empty")
+    if photo.id % 7 == 0 and current_job().attempt == 1:
+        raise Unavailable("503 from https://lab.example.com")
+    await tx.execute(_sql()["develop"], photo.id)
+
+
+def open_to(shop: str) -> None:
+    """Work on the table of the shop whose schema has this name."""
+    if "photos" not in app.tables:
+        photos = app.table(
+            f"{shop}.photos",
+            name="photos",
+            record=Photo,
+            order_by=["id"],
+            retry_after=1,
+            slots=4,
+            poll=0.5,
+            transactional=True,
+        )
+        photos.handler(develop)
+
+
+if SHOP in os.environ:
+    open_to(os.environ[SHOP])
 
 
 @app.event

@@ -93,15 +93,18 @@ class Verdict:
     doubled: int
     astray: int
     """Rows of read models that are not the fold of the log, and orders whose events say something else."""
+    acts: int = 0
+    """What people did on the dashboard that changes the books: then the shop cannot know what to expect."""
 
     @property
     def unexpected(self) -> int:
-        """Jobs and consumers that failed and should not have."""
-        return self.facts["failed"] - self.facts["on_purpose"] + self.facts["halted"]
+        """Jobs, rows and consumers that failed and should not have."""
+        facts = self.facts
+        return facts["failed"] - facts["on_purpose"] + facts["refused"] - facts["empty"] + facts["halted"]
 
     @property
     def good(self) -> bool:
-        return not (self.lost or self.doubled or self.astray or self.unexpected)
+        return not (self.lost or self.doubled or self.astray or (self.unexpected and not self.acts))
 
 
 class Ledger:
@@ -146,17 +149,23 @@ class Ledger:
         """The nodes that are there."""
         return await self._session.fetch(self._sql["nodes"])
 
-    async def check(self, enqueued: int) -> Verdict:
-        """Balance the books; ``enqueued`` is how many jobs the producers were told they had made."""
+    async def check(self, enqueued: int, photographed: int = 0) -> Verdict:
+        """Balance the books: jobs the producers were told they had made, and rows of the shop's own table."""
         row = await self._session.fetchrow(self._sql["check"], POISONED, timeout=60)
         told = await self._session.fetchrow(self._sql["fold"], timeout=60)
-        missing = abs(enqueued + row["charged"] + told["receipts"] - row["jobs"])
+        rows = await self._session.fetchrow(self._sql["photos"], timeout=60)
+        acts = await self._session.fetchval(self._sql["acts"])
+        facts = {**row, **told, **{name: rows[name] for name in ("rows", "developed", "refused", "empty", "waiting")}}
+        if acts:  # only what holds whatever people do
+            return Verdict(facts, lost=row["lost"], doubled=row["doubled"], astray=0, acts=acts)
+        missing = abs(enqueued + row["charged"] + told["receipts"] + row["slots"] - row["jobs"])
         unpaid = abs(row["charges"] - row["charged"]) + abs(row["ships"] - row["charged"])
         unsent = abs(row["mailed"] - told["receipts"])
+        undeveloped = rows["lost"] + abs(rows["rows"] - photographed)
         return Verdict(
-            {**row, **told},
-            lost=row["lost"] + missing + unpaid + unsent,
-            doubled=row["doubled"] + row["twice"],
+            facts,
+            lost=row["lost"] + missing + unpaid + unsent + undeveloped,
+            doubled=row["doubled"] + row["twice"] + row["slots_twice"] + rows["doubled"],
             astray=told["astray"] + told["unsaid"],
         )
 

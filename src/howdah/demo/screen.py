@@ -17,11 +17,13 @@ from howdah.demo.workload import Workload
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-def draw(look: Look, workload: Workload, rates: Sequence[float], seconds: float, title: str) -> RenderableType:
+def draw(
+    look: Look, workload: Workload, rates: Sequence[float], seconds: float, title: str, dashboard: str = ""
+) -> RenderableType:
     """The whole screen."""
     screen = Layout()
     screen.split_column(
-        Layout(_head(look, workload, rates, seconds, title), size=5),
+        Layout(_head(look, workload, rates, seconds, title, dashboard), size=5),
         Layout(name="now", ratio=3),
         Layout(_consumers(look), size=len(look.consumers) + 3),
         Layout(name="past", ratio=2),
@@ -53,14 +55,20 @@ def summary(
         ("retried", facts["retried"], "attempts failed and were made again"),
         ("snoozed", facts["snoozed"], "looked again later, at no attempt's cost"),
         ("failed", facts["failed"], f"{facts['on_purpose']:,} on purpose"),
-        ("ahead", facts["ahead"], "scheduled for after the end"),
+        ("ahead", facts["ahead"], "left for after the end"),
+        ("cancelled", facts["cancelled"], "by somebody on the dashboard"),
+        ("rows", facts["rows"], _rows(facts)),
         ("lost", verdict.lost, "every job is in exactly one place"),
         ("doubled", verdict.doubled, "no job twice, no order charged or shipped twice"),
         ("events", facts["events"], f"appended; order_view has {facts['behind']:,} of them before it"),
         ("astray", verdict.astray, "read models are the fold of the log, and the orders are what their events say"),
     )
     yield f"ran for {seconds:.1f} s"
+    if verdict.acts:
+        yield f"  somebody acted on the dashboard {verdict.acts:,} times: what they did is not held against the books"
     for name, number, note in rows:
+        if name == "cancelled" and not number:
+            continue
         if name == "enqueued":
             note += f"{workload.rolled_back:,} orders rolled back and left none"
         elif name in ("lost", "doubled", "astray") and number:
@@ -91,11 +99,20 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BARS[round(max(0.0, value) / top * (len(BARS) - 1))] for value in values)
 
 
+def _rows(facts: dict[str, int]) -> str:
+    return (
+        f"of the shop's own table: {facts['developed']:,} photos developed, {facts['waiting']:,} wait,"
+        f" {facts['refused']:,} failed, {facts['empty']:,} on purpose"
+    )
+
+
 def _span(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
 
 
-def _head(look: Look, workload: Workload, rates: Sequence[float], seconds: float, title: str) -> RenderableType:
+def _head(
+    look: Look, workload: Workload, rates: Sequence[float], seconds: float, title: str, dashboard: str
+) -> RenderableType:
     totals = look.totals
     numbers = (
         ("enqueued", totals.enqueued, "bold"),
@@ -121,7 +138,8 @@ def _head(look: Look, workload: Workload, rates: Sequence[float], seconds: float
         row.no_wrap = True
         row.overflow = "ellipsis"
         grid.add_row(row)
-    return Panel(grid, title=f"howdah demo · {seconds:.0f} s", subtitle=title, border_style="blue")
+    name = Text.assemble(f"howdah demo · {seconds:.0f} s", " · " if dashboard else "", (dashboard, "bold"))
+    return Panel(grid, title=name, subtitle=title, border_style="blue")
 
 
 def _queues(look: Look) -> RenderableType:

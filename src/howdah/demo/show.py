@@ -1,12 +1,14 @@
-"""Show: the demo from start to end: nodes, customers, the screen, and the balance of the books."""
+"""Show: the demo from start to end: nodes, customers, the dashboard, the screen, and the balance of the books."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import IO
 
 import click
@@ -17,15 +19,16 @@ from howdah.demo import app as shop
 from howdah.demo.ledger import Ledger, Look
 from howdah.demo.screen import draw, line, summary
 from howdah.demo.workload import Workload
+from howdah.fleet.window import address_of, browse, window
 from howdah.pg import migrate
 from howdah.pg.database import Database
 from howdah.service import on_signals, wait
 from howdah.supervisor import Supervisor
 
 NODES = 2
-QUEUES = "mail:20,images:4,reports:1,webhooks,imports,reminders,stock,search,clicks,orders"
+QUEUES = "mail:20,images:4,reports:1,webhooks,imports,reminders,stock,search,exports,clicks,orders"
 WORKER = ("-m", "howdah", "worker", "-a", "howdah.demo.app:app", "-q", QUEUES)
-BEATS = ("--heartbeat", "1", "--lease", "10")  # quicker than usual: people are watching
+BEATS = ("--heartbeat", "1", "--lease", "10", "--grace", "1")  # quicker than usual: people are watching
 READY_WITHIN = 30.0
 SETTLE_WITHIN = 5.0
 
@@ -33,10 +36,16 @@ SETTLE_WITHIN = 5.0
 class Show:
     """One demo on one database. The shop's own schema is made here, Howdah's too."""
 
-    def __init__(self, database: Database, name: str, *, title: str) -> None:
+    def __init__(
+        self, database: Database, name: str, *, title: str, sockets: Sequence[socket.socket] = (), browse: bool = False
+    ) -> None:
+        """``sockets``: where the dashboard is served; none, and there is none. ``browse``: show it in a browser."""
         self._database = database
         self._name = name
         self._title = title
+        self._sockets = sockets
+        self._address = address_of(sockets) if sockets else ""
+        self._browse = browse
         self._ledger = Ledger(database, name)
         self._workload = Workload(database, name)
         self._over = asyncio.Event()
@@ -47,8 +56,11 @@ class Show:
         """Run until a signal, or for so many seconds; returns the exit code."""
         undo = on_signals(self._over.set, self._hurry)
         shop.app.connect_to(self._database.dsn, self._database.schema)
+        shop.open_to(self._name)
         await migrate.migrate(self._database)
         await self._ledger.open_shop()
+        if self._sockets:
+            click.echo(f"\n  dashboard  {click.style(self._address, bold=True)}\n")
         with tempfile.TemporaryFile() as output:
             try:
                 return await self._work(seconds, output)
@@ -75,6 +87,7 @@ class Show:
         )
         nodes = asyncio.create_task(supervisor.run(), name="howdah demo nodes")
         stop = asyncio.Event()
+        dashboard = asyncio.create_task(self._serve(stop), name="howdah demo dashboard")
         customers: asyncio.Task[None] | None = None
         try:
             await self._ready(nodes)
@@ -91,14 +104,22 @@ class Show:
             if self._hurried.is_set():
                 supervisor.stop()
             code = await self._ended(nodes, supervisor)
+            await dashboard
         if code:
             output.seek(0)
             click.echo(output.read()[-4000:].decode(errors="replace"), err=True)
             click.echo(f"howdah: the nodes ended with code {code}", err=True)
-        verdict = await self._ledger.check(self._workload.enqueued)
+        verdict = await self._ledger.check(self._workload.enqueued, self._workload.photographed)
         for text in summary(verdict, self._workload, took, await self._ledger.waits()):
             click.echo(text)
         return 0 if verdict.good and not code else 1
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        if self._sockets:
+            async with window(shop.app, self._sockets):
+                if self._browse:
+                    browse(self._address)
+                await stop.wait()
 
     def _environment(self) -> dict[str, str]:
         others = {name: value for name, value in os.environ.items() if not name.startswith("HOWDAH_")}
@@ -133,17 +154,17 @@ class Show:
     def _show(self, look: Look, passed: float, live: Live | None) -> None:
         rates = list(self._ledger.rates)
         if live:
-            live.update(draw(look, self._workload, rates, passed, self._title), refresh=True)
+            live.update(draw(look, self._workload, rates, passed, self._title, self._address), refresh=True)
         else:
             click.echo(line(look, self._workload, rates, passed))
 
     async def _settle(self) -> None:
-        """Let the nodes finish what waits and consume what is there; what is scheduled for later stays."""
+        """Let the nodes finish what waits and consume what is there, unless somebody wants to leave."""
         deadline = time.monotonic() + SETTLE_WITHIN
-        while not self._hurried.is_set() and time.monotonic() < deadline:
+        while not self._over.is_set() and time.monotonic() < deadline:
             if (await self._ledger.look()).idle:
                 return
-            await wait(self._hurried, 0.1)
+            await wait(self._over, 0.1)
 
     async def _ended(self, nodes: asyncio.Task[int], supervisor: Supervisor) -> int:
         hurrying = asyncio.create_task(self._hurried.wait())

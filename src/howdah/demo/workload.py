@@ -22,13 +22,15 @@ class Workload:
 
     def __init__(self, database: Database, name: str) -> None:
         self._database = database
-        self._order_sql = sql.load("howdah.demo", schema=database.schema, shop=name)["order"]
+        self._sql = sql.load("howdah.demo", schema=database.schema, shop=name)
         self._random = random.Random(17)  # noqa: S311 - the same shop every time
         self.enqueued = 0
         self.merged = 0
         """Calls that found a live job with their unique key."""
         self.rolled_back = 0
         """Orders whose transaction was rolled back; they leave neither job nor event."""
+        self.photographed = 0
+        """Rows of the shop's own table."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Produce until ``stop``."""
@@ -44,6 +46,8 @@ class Workload:
             (0.3, self.order),
             (4.0, self.clicks),
             (1.5, self.visits),
+            (5.0, self.exports),
+            (0.6, self.photos),
         )
         async with asyncio.TaskGroup() as group:
             for pause, produce in producers:
@@ -98,6 +102,20 @@ class Workload:
         """All of them by one COPY."""
         self._note(*await shop.app.enqueue_many(shop.count_click.job(page % 50) for page in range(BURST)))
 
+    async def exports(self) -> None:
+        """Somebody wants all of it."""
+        self._note(await shop.export_catalogue.enqueue(self._random.randint(4, 10)))
+
+    async def photos(self) -> None:
+        """Rows of the shop's own table, by its own insert; now and then one is empty."""
+        pixels = [0 if self._random.random() < 0.05 else 12_000_000 for _ in range(self._random.randint(1, 6))]
+        conn = await self._database.connect("demo photos")
+        try:
+            await conn.execute(self._sql["photograph"], pixels)
+            self.photographed += len(pixels)
+        finally:
+            conn.terminate()
+
     async def visits(self) -> None:
         """All of them by one COPY, into the streams of some shelves."""
         shelves = [
@@ -113,7 +131,7 @@ class Workload:
         try:
             await transaction.start()
             address = self._address()
-            number = await conn.fetchval(self._order_sql, address)
+            number = await conn.fetchval(self._sql["order"], address)
             items = self._random.choices(list(ITEMS), k=self._random.randint(1, 4))
             events = [shop.OrderPlaced(address), *(shop.ItemAdded(item, ITEMS[item]) for item in items)]
             await shop.app.log.append(f"Order-{number}", events, expect=0, conn=conn)

@@ -177,7 +177,9 @@ class Guardian:
     def _stop(self) -> None:
         if self.server is None:
             return
-        for act, seconds in ((signal.SIGINT, FAST), (signal.SIGQUIT, 6.0), (signal.SIGKILL, None)):
+        acts = [(signal.SIGINT, FAST), (signal.SIGQUIT, 6.0), (signal.SIGKILL, None)]
+        # Data that is thrown away needs no last checkpoint, which can take seconds.
+        for act, seconds in acts[1:] if self.plan["temporary"] else acts:
             self.server.send_signal(act)
             with suppress(subprocess.TimeoutExpired):
                 self.server.wait(seconds)
