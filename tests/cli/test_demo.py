@@ -31,6 +31,7 @@ def test_the_demo_ends_with_balanced_books() -> None:
         assert found["retried"] > 0
         assert found["snoozed"] > 0
         assert found["events"] > 1000
+        assert found["rows"] > 0
         assert "order_view has 0 of them before it" in demo.output
         assert f"{found['failed']} on purpose" in demo.output
         assert re.search(r"^ +[45]s  enqueued.*  log [\d,]{5,}  lag \d", demo.output, re.MULTILINE)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -29,8 +30,11 @@ LISTENS = re.compile(rb"listens on http://127\.0\.0\.1:([0-9]+)")
 class ControlPlane:
     """One control plane, from the start of the block to its end."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, app: str | None = None, scopes: Sequence[str] = ("work",)) -> None:
+        """``app``: whose; ``scopes``: of the token that opens it."""
         self._database = database
+        self._app = app
+        self._scopes = list(scopes)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end of the block
         self._process: Process | None = None
         self.port = 0
@@ -38,7 +42,7 @@ class ControlPlane:
 
     async def __aenter__(self) -> Self:
         session = Session(self._database, "bench token")
-        self.token, _ = await Tokens(self._database, session).create("bench", ["work"])
+        self.token, _ = await Tokens(self._database, session).create("bench", self._scopes)
         await session.close()
         others = {name: value for name, value in os.environ.items() if not name.startswith("HOWDAH_")}
         ours = {
@@ -49,6 +53,7 @@ class ControlPlane:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *SERVE,
+            *(["-a", self._app] if self._app else []),
             stdin=DEVNULL,
             stdout=self._log,
             stderr=self._log,

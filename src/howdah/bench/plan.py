@@ -40,6 +40,8 @@ class Scenario:
     """How many times it goes through all rounds."""
     once: bool = False
     """It has a single round, whatever was asked for."""
+    alone: bool = False
+    """Only measured when it is named: it takes minutes, and gigabytes."""
 
     def jobs(self, wanted: int) -> int:
         """The jobs of one round."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from howdah.bench import append, consume
 from howdah.bench.arrival import arrival
+from howdah.bench.dashboard import dashboard
 from howdah.bench.drain import drain, held, processes, singles, sync, transactional
 from howdah.bench.enqueue import enqueue
 from howdah.bench.figure import Figure, Result
@@ -34,6 +35,7 @@ SCENARIOS = {
         Scenario(name="rival", about="events beside the library eventsourcing", measure=rival, share=1),
         Scenario(name="fleet", about="workers over HTTP", measure=fleet, share=1, parts=2),
         Scenario(name="processes", about="two nodes or more", measure=processes, share=1),
+        Scenario(name="dashboard", about="its pages", measure=dashboard, share=100, once=True, alone=True),
     )
 }
 

@@ -22,6 +22,7 @@ from howdah.pg import embedded
 from howdah.pg.database import Database
 
 DURABLE = {"fsync": "on", "synchronous_commit": "on"}
+USUAL = [name for name, scenario in SCENARIOS.items() if not scenario.alone]
 
 
 @click.command()
@@ -33,7 +34,7 @@ DURABLE = {"fsync": "on", "synchronous_commit": "on"}
     "names",
     type=click.Choice(list(SCENARIOS)),
     multiple=True,
-    help="Measure only this; may be given again.  [default: all]",
+    help="Measure only this; may be given again.  [default: all but dashboard]",
 )
 @click.option("--dsn", metavar="DSN", help="Use this database instead of a PostgreSQL of its own.")
 @click.option(
@@ -51,7 +52,7 @@ def bench(
     done exactly once. Exit code 1 when a scenario failed.
     """
     logs.configure("warning", json=False)
-    scenarios = [SCENARIOS[name] for name in dict.fromkeys(names or SCENARIOS)]
+    scenarios = [SCENARIOS[name] for name in dict.fromkeys(names or USUAL)]
     if dsn is not None:
         measured = run_fast(_measure(Database(dsn, schema=schema), scenarios, jobs, rounds, processes))
     else:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -18,6 +19,7 @@ from howdah.cli.node import reach
 from howdah.cli.worker import supervise
 from howdah.config import DEV_NOTE, load_app
 from howdah.errors import ConfigError, DatabaseUnreachable, SchemaError
+from howdah.fleet.window import address_of, browse, take_port
 from howdah.observe import logs
 from howdah.pg import embedded, migrate
 from howdah.pg.database import Database, hide_password
@@ -26,7 +28,9 @@ from howdah.supervisor import Supervisor
 
 FOLDER = Path(".howdah")
 PATIENCE = 30.0
+LOOK_EVERY = 0.1
 WORKER = (sys.executable, "-m", "howdah", "worker")
+DASHBOARD = (sys.executable, "-m", "howdah.cli.window")
 
 
 @click.command()
@@ -35,12 +39,15 @@ WORKER = (sys.executable, "-m", "howdah", "worker")
 @click.option("-c", "--concurrency", type=int, metavar="N", help="Jobs at once.  [default: 50]")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz.")
 @click.option("--grace", type=DURATION, default="5s", show_default=True, help="For running jobs when code changes.")
+@click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Of the dashboard.  [default: 8080, or any]")
+@click.option("--dashboard/--no-dashboard", default=True, help="Serve it to this machine.  [default: with]")
+@click.option("--open", "show", is_flag=True, help="Show the dashboard in a browser.")
 @click.option("--show-dsn", is_flag=True, help="Print the DSN with its password.")
-def dev(target: Target, show_dsn: bool, **options: Any) -> None:
+def dev(target: Target, port: int | None, dashboard: bool, show: bool, show_dsn: bool, **options: Any) -> None:
     """Run your app with a PostgreSQL of its own, kept in ./.howdah/pg.
 
-    Migrates, runs a node, and starts it anew when a Python file under this folder changes. A database named
-    by a flag, the environment, howdah.toml or the app itself is used instead.
+    Migrates, runs a node and the dashboard, and starts them anew when a Python file under this folder changes. A
+    database named by a flag, the environment, howdah.toml or the app itself is used instead.
     """
     settings = target.settings()
     if settings.app is None:
@@ -50,12 +57,16 @@ def dev(target: Target, show_dsn: bool, **options: Any) -> None:
     with _database(app, target.dsn or settings.dsn, settings.schema) as place:
         database = app.database
         asyncio.run(_prepare(database))
+        commands = [[*WORKER, "-a", settings.app, *_flags(target, options)]]
+        if dashboard:
+            chosen, address = _free(port)
+            commands.append([*DASHBOARD, "-a", settings.app, *_flags(target, {"port": chosen})])
+            click.echo(f"dashboard {click.style(address, bold=True)}")
         click.echo(f"database  {database.dsn if show_dsn else place}, schema {database.schema}")
         click.echo(f"enqueue   howdah enqueue -a {settings.app} KIND …   (in this folder, in another terminal)")
         click.echo("stop      Ctrl-C")
-        command = [*WORKER, "-a", settings.app, *_flags(target, options)]
         environment = {**os.environ, "HOWDAH_DSN": database.dsn, "HOWDAH_SCHEMA": database.schema}
-        finish(asyncio.run(_work(command, environment)))
+        finish(asyncio.run(_work(commands, environment, address if dashboard and show else None)))
 
 
 @contextmanager
@@ -114,5 +125,34 @@ async def _prepare(database: Database) -> None:
         await migrate.migrate(database)
 
 
-async def _work(command: list[str], environment: dict[str, str]) -> int:
-    return await supervise(Supervisor([command], environment=environment, sources=Sources(Path.cwd())))
+def _free(port: int | None) -> tuple[int, str]:
+    """The port of the dashboard: whoever is started anew takes the same one."""
+    sockets = take_port(port)
+    try:
+        return sockets[0].getsockname()[1], address_of(sockets)
+    finally:
+        for each in sockets:
+            each.close()
+
+
+async def _work(commands: list[list[str]], environment: dict[str, str], address: str | None) -> int:
+    looking = asyncio.create_task(_show(address)) if address else None
+    try:
+        return await supervise(Supervisor(commands, environment=environment, sources=Sources(Path.cwd())))
+    finally:
+        if looking:
+            looking.cancel()
+
+
+async def _show(address: str) -> None:
+    """Open a browser as soon as there is something to see."""
+    url = urlsplit(address)
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(url.hostname, url.port)
+        except OSError:
+            await asyncio.sleep(LOOK_EVERY)
+        else:
+            writer.close()
+            browse(address)
+            return

@@ -45,9 +45,11 @@ def browse(address: str) -> None:
 
 
 @asynccontextmanager
-async def window(app: Howdah, sockets: Sequence[socket.socket]) -> AsyncIterator[Dashboard]:
+async def window(
+    app: Howdah, sockets: Sequence[socket.socket], trace_url: str | None = None
+) -> AsyncIterator[Dashboard]:
     """The dashboard of the app, served while the block lasts; requests under way have 2 s to end."""
-    dashboard = Dashboard(app, access=everybody("all"), loopback=True)
+    dashboard = Dashboard(app, access=everybody("all"), loopback=True, trace_url=trace_url)
     routes = [Route("/", to_dashboard), Route(PATH, to_dashboard), Mount(PATH, dashboard)]
     http = http_server(Starlette(routes=routes), ServeOptions(host=HOST))
     serving = asyncio.create_task(http.serve(list(sockets)), name="howdah dashboard")

@@ -295,3 +295,51 @@ begin
     perform set_config('howdah.prunes_audit', '', true);
     return pruned;
 end $howdah$;
+
+-- As in 0001, but the leases of all of them are locked first, in the order in which acks lock theirs: job by job, two
+-- that act on many could wait for each other.
+create or replace function {schema}.retry(p_ids bigint[]) returns table (id bigint, said text)
+language plpgsql set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
+#variable_conflict use_column
+declare
+    i      bigint;
+    job    {schema}.job;
+    holder bigint;
+    was    "char";
+begin
+    perform {schema}.refuse_snapshots();
+    perform from {schema}.lease l
+    where exists (select from unnest(p_ids) x where x >= l.first_id and x < l.end_id)
+    order by l.token for update;
+    for i in select distinct x from unnest(p_ids) x order by x loop
+        id := i;
+        select * into job from {schema}.job j where j.id = i;
+        if not found then
+            said := 'unknown'; return next; continue;
+        end if;
+        perform from {schema}.lease l where i >= l.first_id and i < l.end_id order by l.token for update;
+        select d.state into was from {schema}.done d where d.id = i for update;
+        if not found or was = 'd' then
+            said := case when was = 'd' then 'done' else 'live' end; return next; continue;
+        end if;
+        if job.key is not null then
+            insert into {schema}.job_key (key, id) values (job.key, i) on conflict do nothing;
+            if not found then
+                select k.id into holder from {schema}.job_key k where k.key = job.key;
+                said := 'key held by job ' || coalesce(holder::text, '?'); return next; continue;
+            end if;
+        end if;
+        delete from {schema}.done d where d.id = i;
+        delete from {schema}.cancel_request c where c.id = i;
+        insert into {schema}.gone
+        select l.token, i from {schema}.lease l
+        where exists (select from unnest(l.los, l.his) r(lo, hi) where i >= r.lo and i < r.hi)
+        on conflict do nothing;
+        insert into {schema}.ready (lo, hi, priority, attempt, queue, kind)
+        values (i, i + 1, job.priority, 0, job.queue, job.kind);
+        perform {schema}.ring(job.queue);
+        said := 'queued';
+        return next;
+    end loop;
+end $howdah$;

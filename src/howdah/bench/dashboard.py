@@ -1,0 +1,114 @@
+"""Dashboard: how long its pages take after millions of jobs, served by a real `howdah serve` and asked one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import httpx2 as httpx
+
+from howdah.bench.control import ControlPlane
+from howdah.bench.figure import Figure
+from howdah.bench.ground import CheckFailed
+from howdah.bench.latency import percentile
+from howdah.bench.past import Past, fill
+from howdah.bench.plan import Plan
+from howdah.dashboard.examination import FRESH
+from howdah.dashboard.pages import PAGES
+from howdah.dashboard.site import LATE_PULSE, PATIENCE
+
+REQUESTS = 20
+"""Of every page; p95 is then the second slowest."""
+LIMIT = 200.0
+"""Milliseconds a page may take."""
+SEARCH_LIMIT = 1000 * PATIENCE + LIMIT
+"""And a search through all jobs, which says how far it came."""
+APP = "howdah.bench.looked_at:app"
+STREAM = "/live"
+"""It never ends."""
+STALE = {"/": LATE_PULSE, "/jobs": LATE_PULSE, "/health": FRESH}
+"""Seconds what a page shows is believed: it is asked again only when that is over."""
+EXAMINATIONS = 5
+"""Requests of a page that is believed for long."""
+
+
+class Way(NamedTuple):
+    """An address that is asked for."""
+
+    page: str
+    """As the dashboard knows it."""
+    path: str
+    limit: float = LIMIT
+
+
+def ways(past: Past) -> Iterator[Way]:
+    """Every page that can be looked at; those that take parameters with some of every kind."""
+    asked = {
+        "/jobs": [
+            "/jobs",
+            *(f"/jobs?state={state}" for state in ("queued", "running", "done", "failed", "cancelled")),
+            "/jobs?queue=queue+7&kind=kind+7",
+            "/jobs?key=key+100",
+            f"/jobs?before={past.finished // 2}",
+        ],
+        "/jobs/{id:int}": [f"/jobs/{id}" for id in (past.finished // 2, past.failed, past.queued, past.running)],
+        "/failures": ["/failures", "/failures?since=all"],
+        "/nodes/{id:int}": ["/nodes/1"],
+        "/table": ["/table?name=rows", "/table?name=rows&state=failed"],
+        "/table/row": ["/table/row?name=rows&id=50"],
+        "/consumer": ["/consumer?name=consumer+1"],
+        "/log": ["/log", "/log?types=Nothing", "/log?stream=Order-7"],
+        "/log/{position:int}": ["/log/50000"],
+        "/enqueue": ["/enqueue", "/enqueue?kind=nothing"],
+    }
+    for page in PAGES:
+        if page.method == "GET" and page.path != STREAM:
+            if "{" in page.path and page.path not in asked:
+                raise CheckFailed(f"nobody said which {page.path} to measure")
+            for path in asked.get(page.path, [page.path]):
+                yield Way(page.path, path)
+    yield Way("/jobs", "/jobs?text=nowhere+to+be+found", SEARCH_LIMIT)
+    yield Way("/jobs", f"/jobs?text=user{past.finished // 2}%40", SEARCH_LIMIT)
+
+
+async def dashboard(plan: Plan) -> list[Figure]:
+    """The median and p95 of every page, and how many take too long."""
+    past = await fill(plan)
+    plan.tick()
+    figures, slow = [], 0
+    async with (
+        ControlPlane(plan.ground.database, app=APP, scopes=["read"]) as control,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{control.port}", timeout=60) as client,
+    ):
+        await _sign_in(client, control.token)
+        for way in ways(past):
+            took = await _ask(client, way)
+            late = percentile(took, 95) > way.limit
+            slow += late
+            above = f", above {way.limit:,.0f} ms" if late else ""
+            figures += [Figure(f"{way.path}, p{rank}{above}", "ms", [percentile(took, rank)]) for rank in (50, 95)]
+    return [*figures, Figure(f"p95 above {LIMIT:g} ms", "pages", [float(slow)])]
+
+
+async def _sign_in(client: httpx.AsyncClient, token: str) -> None:
+    answer = await client.post(
+        "/dashboard/login", data={"secret": token}, headers={"Origin": str(client.base_url).rstrip("/")}
+    )
+    if answer.status_code != 303:
+        raise CheckFailed(f"nobody could sign in: {answer.status_code}")
+
+
+async def _ask(client: httpx.AsyncClient, way: Way) -> list[float]:
+    """How long each answer took, in seconds; the first is not counted."""
+    stale = STALE.get(way.page, 0.0)
+    took = []
+    for _ in range(1 + (EXAMINATIONS if stale > 1 or way.limit > LIMIT else REQUESTS)):
+        await asyncio.sleep(1.1 * stale)
+        began = time.perf_counter()
+        answer = await client.get(f"/dashboard{way.path}")
+        took.append(time.perf_counter() - began)
+        if answer.status_code != 200:
+            raise CheckFailed(f"{way.path} answered {answer.status_code}")
+    return took[1:]
