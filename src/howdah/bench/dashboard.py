@@ -19,8 +19,8 @@ from howdah.dashboard.examination import FRESH
 from howdah.dashboard.pages import PAGES
 from howdah.dashboard.site import LATE_PULSE, PATIENCE
 
-REQUESTS = 20
-"""Of every page; p95 is then the second slowest."""
+REQUESTS = 4
+"""Of every page in a round."""
 LIMIT = 200.0
 """Milliseconds a page may take."""
 SEARCH_LIMIT = 1000 * PATIENCE + LIMIT
@@ -30,17 +30,24 @@ STREAM = "/live"
 """It never ends."""
 STALE = {"/": LATE_PULSE, "/jobs": LATE_PULSE, "/health": FRESH}
 """Seconds what a page shows is believed: it is asked again only when that is over."""
-EXAMINATIONS = 5
-"""Requests of a page that is believed for long."""
+LONG = 1.0
+"""A page that is believed for longer, and a search, are asked for once in a round."""
 
 
 class Way(NamedTuple):
     """An address that is asked for."""
 
-    page: str
-    """As the dashboard knows it."""
     path: str
     limit: float = LIMIT
+
+    @property
+    def stale(self) -> float:
+        """Seconds after which it is worth asking again."""
+        return STALE.get(self.path, 0.0)
+
+    def requests(self, rounds: int) -> int:
+        """How often it is asked for."""
+        return rounds if self.stale > LONG or self.limit > LIMIT else rounds * REQUESTS
 
 
 def ways(past: Past) -> Iterator[Way]:
@@ -68,9 +75,9 @@ def ways(past: Past) -> Iterator[Way]:
             if "{" in page.path and page.path not in asked:
                 raise CheckFailed(f"nobody said which {page.path} to measure")
             for path in asked.get(page.path, [page.path]):
-                yield Way(page.path, path)
-    yield Way("/jobs", "/jobs?text=nowhere+to+be+found", SEARCH_LIMIT)
-    yield Way("/jobs", f"/jobs?text=user{past.finished // 2}%40", SEARCH_LIMIT)
+                yield Way(path)
+    yield Way("/jobs?text=nowhere+to+be+found", SEARCH_LIMIT)
+    yield Way(f"/jobs?text=user{past.finished // 2}%40", SEARCH_LIMIT)
 
 
 async def dashboard(plan: Plan) -> list[Figure]:
@@ -79,12 +86,12 @@ async def dashboard(plan: Plan) -> list[Figure]:
     plan.tick()
     figures, slow = [], 0
     async with (
-        ControlPlane(plan.ground.database, app=APP, scopes=["read"]) as control,
+        ControlPlane(plan.ground.database, app=APP, scopes=["admin"]) as control,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{control.port}", timeout=60) as client,
     ):
         await _sign_in(client, control.token)
         for way in ways(past):
-            took = await _ask(client, way)
+            took = await _ask(client, way, plan.rounds)
             late = percentile(took, 95) > way.limit
             slow += late
             above = f", above {way.limit:,.0f} ms" if late else ""
@@ -100,12 +107,11 @@ async def _sign_in(client: httpx.AsyncClient, token: str) -> None:
         raise CheckFailed(f"nobody could sign in: {answer.status_code}")
 
 
-async def _ask(client: httpx.AsyncClient, way: Way) -> list[float]:
+async def _ask(client: httpx.AsyncClient, way: Way, rounds: int) -> list[float]:
     """How long each answer took, in seconds; the first is not counted."""
-    stale = STALE.get(way.page, 0.0)
     took = []
-    for _ in range(1 + (EXAMINATIONS if stale > 1 or way.limit > LIMIT else REQUESTS)):
-        await asyncio.sleep(1.1 * stale)
+    for _ in range(1 + way.requests(rounds)):
+        await asyncio.sleep(1.1 * way.stale)
         began = time.perf_counter()
         answer = await client.get(f"/dashboard{way.path}")
         took.append(time.perf_counter() - began)

@@ -133,6 +133,7 @@ class Site:
     async def close(self) -> None:
         """End streams and connections."""
         self.hub.stop()
+        await self.examination.close()
         await self._pulse.close()
         opening, self._opening = self._opening, None
         if opening is not None:

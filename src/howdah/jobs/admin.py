@@ -71,17 +71,18 @@ class Admin:
         *,
         before: int | None = None,
         limit: int = 50,
+        patience: float | None = None,
         **fields: Unpack[Fields],
     ) -> Page:
         """Jobs that fit, by descending id, below ``before``: the ``next`` of a page begins the next one.
 
-        Without the history of attempts; args, meta and results of more than 2 KiB are left out. A search that takes too
-        long says so: ``cut`` and ``looked``.
+        Without the history of attempts; args, meta and results of more than 2 KiB are left out. A search that takes
+        longer than ``patience`` (5 s unless said otherwise) says so: ``cut`` and ``looked``.
         """
         filter = Filter.of(state, fields)
         check_size("limit", limit, LARGEST_PAGE, "ask for the next page instead")
         async with self._look.read() as conn:
-            found = await self._search.find(conn, filter, before=before, limit=limit)
+            found = await self._search.find(conn, filter, before=before, limit=limit, patience=patience)
             rows = await conn.fetch(self._sql["get"], found.ids, LARGEST_IN_LIST)
         return Page(map(JobRow.of, rows), looked=found.looked, next=found.next, cut=found.cut)
 

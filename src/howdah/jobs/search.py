@@ -45,9 +45,11 @@ class Search:
     def __init__(self, statements: dict[str, str]) -> None:
         self._sql = statements
 
-    async def find(self, conn: Any, filter: Filter, *, before: int | None, limit: int) -> Found:
+    async def find(
+        self, conn: Any, filter: Filter, *, before: int | None, limit: int, patience: float | None = None
+    ) -> Found:
         """Up to ``limit`` jobs below ``before``. A search that takes too long ends early and says where."""
-        until = time.monotonic() + look.PATIENCE
+        until = time.monotonic() + (look.PATIENCE if patience is None else patience)
         first, cursor = await self._bounds(conn, filter, NEWEST if before is None else max(0, min(before, NEWEST)))
         size = limit if filter.plain else min(max(FIRST_WINDOW, 4 * limit), LARGEST_WINDOW)
         ids: list[int] = []

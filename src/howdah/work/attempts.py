@@ -94,7 +94,7 @@ class Attempts:
         try:
             while not self._walking and (attempt := self._following()) is not None:
                 self._walking = True
-                self._begin(self._walk(attempt))
+                start(self._walk(attempt), self._loop, self.context.copy())
         finally:
             self._filling = False
 
@@ -129,12 +129,10 @@ class Attempts:
         self._slots.taken -= self._slots.cost(attempt.handler.cost) if self._costly else 1
 
     def _start(self, attempt: Attempt) -> None:
-        attempt.task = self._begin(self._execute(attempt))
-        self._watch(attempt)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # not in the context at hand: that may be the one of a job that has just ended
-        return start(work, self._loop, self.context.copy())
+        attempt.task = start(self._execute(attempt), self._loop, self.context.copy())
+        if attempt.job.timeout is not None:
+            self._watch(attempt)
 
     async def _execute(self, attempt: Attempt) -> None:
         attempt.begun = True

@@ -262,8 +262,14 @@ def _failed(error: BaseException, attempt: Attempt) -> Ack:
     )
 
 
-def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context) -> asyncio.Task[None]:
-    """Make a task; where Python can, it runs at once up to its first real wait."""
-    if sys.version_info >= (3, 12):
+if sys.version_info >= (3, 12):
+
+    def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context) -> asyncio.Task[None]:
+        """Make a task that runs at once, up to its first real wait."""
         return asyncio.Task(work, loop=loop, context=context, eager_start=True)
-    return loop.create_task(work, context=context)
+
+else:
+
+    def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context) -> asyncio.Task[None]:
+        """Make a task."""
+        return loop.create_task(work, context=context)

@@ -11,10 +11,10 @@ from howdah.upkeep.finding import Verdict
 
 
 async def health(visit: Visit) -> Response:
-    """Every finding."""
-    found = await visit.site.examination.findings()
-    counted = Counter(each.verdict for each in found)
-    return visit.page("health.html", findings=found, counts={each.value: counted[each] for each in Verdict})
+    """Every finding; at first, and while a new examination is made, the page fetches itself."""
+    seen = await visit.site.examination.look()
+    counted = Counter(each.verdict for each in seen.findings)
+    return visit.page("health.html", seen=seen, counts={each.value: counted[each] for each in Verdict})
 
 
 PAGES = [Page("GET", "/health", "read", health)]

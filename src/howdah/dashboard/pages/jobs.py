@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.responses import Response
 
 from howdah.dashboard.choice import chosen, fields
+from howdah.dashboard.site import PATIENCE
 from howdah.dashboard.visit import Page, Visit
 from howdah.job import State
 from howdah.jobs.shown import shown
@@ -15,8 +18,9 @@ ON_A_PAGE = 50
 async def jobs(visit: Visit) -> Response:
     """One page of them."""
     site, filter = visit.site, chosen(visit.param)
-    page = await site.admin.list(filter, before=visit.number("before"), limit=ON_A_PAGE)
-    reading = await site.reading()
+    page, reading = await asyncio.gather(
+        site.admin.list(filter, before=visit.number("before"), limit=ON_A_PAGE, patience=PATIENCE), site.reading()
+    )
     return visit.page(
         "jobs.html",
         jobs=[shown(row, site.redact) for row in page],
@@ -26,6 +30,7 @@ async def jobs(visit: Visit) -> Response:
         fields=fields(filter),
         next=page.next,
         first=visit.number("before") is None,
+        live=visit.number("before") is None and filter.text is None,
         states=list(State),
         counts={"queued": reading.totals.queued + reading.totals.scheduled, "running": reading.totals.running},
         queues=[queue.name for queue in reading.queues if not queue.table],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 from starlette.responses import Response
@@ -30,15 +31,16 @@ class Worry(NamedTuple):
 async def overview(visit: Visit) -> Response:
     """The first page."""
     site = visit.site
-    reading = await site.reading()
-    [speed] = await site.fetch("speed", SAMPLE)
+    reading, [speed], failures = await asyncio.gather(
+        site.reading(), site.fetch("speed", SAMPLE), site.fetch("last_failures", FAILURES)
+    )
     return visit.page(
         "overview.html",
         reading=reading,
         speed=speed,
         pulse=site.beat(reading),
         worries=worries(visit, reading),
-        failures=await site.fetch("last_failures", FAILURES),
+        failures=failures,
         running=reading.running[:RUNNING],
         oldest=max((queue.oldest_age or 0.0 for queue in reading.queues if not queue.paused), default=0.0),
         failed_hour=sum(minute.failed for minute in reading.minutes),

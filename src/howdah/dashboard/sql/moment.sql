@@ -1,12 +1,14 @@
 -- moment: a value per topic that is another one as soon as something of it changed. Cheap: sequences, small tables
 -- and kept counters only; never history.
--- out: jobs, queues, nodes, consumers, schedules
+-- out: jobs, failures, queues, nodes, consumers, schedules
 
 select
     concat_ws(' ',
         (select last_value from {schema}.job_id), (select last_value from {schema}.arrival),
         (select last_value from {schema}.token), (select count(*) from {schema}.lease),
         (select sum(t.jobs) from {schema}.tally t where t.at > now() - interval '3 minutes')) as jobs,
+    (select sum(t.jobs) from {schema}.tally t
+     where t.at > now() - interval '3 minutes' and t.outcome in ('failed', 'poison'))::text as failures,
     (select md5(string_agg(concat_ws(' ', q.name, q.paused), ',' order by q.name)) from {schema}.queue q) as queues,
     (select md5(string_agg(concat_ws(' ', n.id, n.state, n.running, n.slots, n.deaf), ',' order by n.id))
      from {schema}.node n where n.state <> 'offline') as nodes,
