@@ -96,7 +96,7 @@ async def test_jobs_that_failed(look, state, before, queue):
 async def test_failures_by_error(look):
     seen = await look("failures", 500, None, "default", "work", 50)
     assert seen.walked == {}
-    assert seen.rows < 1500
+    assert seen.rows < 4 * 500  # each in done and in job, perhaps once more to find the examples
     assert seen.pages < 3000
 
 

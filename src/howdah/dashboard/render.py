@@ -81,11 +81,13 @@ def percent(share: float | None) -> str:
 def span(seconds: float | None) -> str:
     """A time span in the unit that fits.
 
-    >>> span(0.0042), span(2.5), span(75), span(7300), span(200_000), span(None)
-    ('4.2 ms', '2.5 s', '75 s', '2 h', '2 days', '–')
+    >>> span(0.000_001), span(0.0042), span(2.5), span(75), span(7300), span(200_000), span(None)
+    ('1 µs', '4.2 ms', '2.5 s', '75 s', '2 h', '2 days', '–')
     """
     if seconds is None:
         return "–"
+    if 0 < seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms"
     for unit, size, from_ in (("days", 86400, 172800), ("h", 3600, 7200), ("min", 60, 120)):

@@ -101,7 +101,8 @@ class Server:
         )
         if options.dashboard:
             self._dashboard = dashboard(self._app, door, options)
-            api.app.router.routes += [Route("/", to_dashboard, methods=["GET"]), Mount(PATH, self._dashboard)]
+            ways = [Route(path, to_dashboard, methods=["GET"]) for path in ("/", PATH)]
+            api.app.router.routes += [*ways, Mount(PATH, self._dashboard)]
         metrics.start()
         scheduler = self._app._scheduler() if self._app.schedules else None  # there may be no other node
         upkeep = Upkeep(database, retention=self.retention, scheduler=scheduler)

@@ -45,8 +45,8 @@
             ...size(element),
             legend: { show: false },
             cursor: { y: false },
-            scales: { y: { range: (_plot, _low, high) => [0, Math.max(4, high * 1.1)] } },
-            axes: [line({ values: (_plot, ticks, _axis, _space, step) => ticks.map((tick) => clock(tick, step)) }), line({ values: (_plot, ticks) => ticks.map(short), size: 46 })],
+            scales: { x: { range: (_plot, low, high) => [Math.min(low, high - 30), high] }, y: { range: (_plot, _low, high) => [0, Math.max(4, high * 1.1)] } },
+            axes: [line({ size: 32, values: (_plot, ticks, _axis, _space, step) => ticks.map((tick) => clock(tick, step)) }), line({ values: (_plot, ticks) => ticks.map(short), size: 46 })],
             series: [{}, ...kind.series.map(([label, name]) => ({ label, stroke: colour(name), fill: soft(name), width: 2, points: { show: false } }))],
         };
     }
