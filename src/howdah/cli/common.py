@@ -72,11 +72,13 @@ class Target:
     def redact(self) -> Redact:
         """What people are shown of jobs: as the settings say, and the app when there is one."""
         settings = self.settings()
-        return settings.redaction() if settings.app is None else self.app().redact
+        hook = None if settings.app is None else config.load_app(settings.app).redact.hook
+        return settings.redaction(hook)
 
     def tables(self) -> list[TableOptions]:
         """How the tables of the app are worked on; none when no app is named."""
-        return [table.options for table in self.app().tables.values()] if self.settings().app is not None else []
+        settings = self.settings()
+        return [table.options for table in config.load_app(settings.app).tables.values()] if settings.app else []
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[Admin]:
