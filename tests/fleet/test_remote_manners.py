@@ -129,9 +129,12 @@ async def test_what_came_while_waiting_and_nobody_took_goes_back(served: Plane, 
     async def back() -> bool:
         return await state(conn, id) == "queued"
 
+    async def forgotten() -> bool:
+        return store.held() == []
+
     await eventually(back)
     assert (await conn.fetchrow(JOB, id))["attempt"] == 0
-    assert store.held() == []
+    await eventually(forgotten)
 
     again = await served.enqueue("traced")
     await store.rest()
