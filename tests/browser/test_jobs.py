@@ -221,3 +221,14 @@ async def test_a_job_that_is_not_there(served, tab):
     await tab.page.goto(f"{served}/jobs/12345")
     await expect(tab.page.get_by_text("There is no job 12345.")).to_be_visible()
     await tab.picture("refused")
+
+
+async def test_a_job_is_deleted_for_good(app, served, tab, send):
+    job = await send.enqueue(2)
+    page = tab.page
+    await page.goto(f"{served}/jobs/{job.id}")
+    await page.get_by_role("button", name="Delete").click()
+    await expect(page.get_by_role("dialog")).to_contain_text(f"Delete job {job.id}?")
+    await say_yes(page, "Delete")
+    await expect(page.get_by_role("status").filter(has_text="deleted")).to_be_visible()
+    assert await app.admin.get(job.id) is None
