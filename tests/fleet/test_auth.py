@@ -232,3 +232,20 @@ async def test_secrets_are_compared_in_constant_time(plane, worker, monkeypatch)
     compared.clear()
     await plane.ask("POST", f"/workers/{worker.id}/heartbeat", {}, token=make("node"))
     assert any(len(a) == 32 and a != b for a, b in compared)  # of a credential
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Origin": "https://evil.example", "Content-Type": "text/plain"}, 403),
+    ],
+    ids=["a program", "another site", "another site, newer", "another name", "a plain form"],
+)
+async def test_without_tokens_no_other_site_acts_through_a_browser(serve, headers, status):
+    async with serve(auth="none") as plane:
+        answer = await plane.http.post("/jobs", content=b'{"kind": "noop", "queue": "default"}', headers=headers)
+        assert answer.status_code in ((200, 201) if status == 200 else (status,))

@@ -48,9 +48,9 @@ def sealed(response: Response) -> Response:
     return response
 
 
-def check_origin(request: Request) -> None:
+def check_origin(request: Request, *, always: bool = False) -> None:
     """Refuse what another site makes a browser send, and what does not say where it comes from."""
-    if request.method in SAFE:
+    if request.method in SAFE and not always:
         return
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")

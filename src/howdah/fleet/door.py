@@ -79,7 +79,8 @@ class Door:
     def __init__(self, database: Database, session: Session, *, guarded: bool, rate: float, refusals: float) -> None:
         self._session = session
         self._sql = sql.load("howdah.fleet", schema=database.schema)
-        self._guarded = guarded
+        self.guarded = guarded
+        """Whether a token is needed."""
         self._tokens: _Known = _Known()
         self._nodes: _Known = _Known()
         self._buckets = Buckets(rate, 2 * rate)
@@ -107,7 +108,7 @@ class Door:
 
     async def _caller(self, needs: Needs, header: str | None, node_id: int | None, address: str) -> Caller:
         token = _bearer(header)
-        if token is None and self._guarded:
+        if token is None and self.guarded:
             raise Refused(401, "UNAUTHORIZED", "send a token: `Authorization: Bearer hwd_…`", headers=CHALLENGE)
         if needs.startswith("node") and node_id is not None and (token is None or is_token(token, "node")):
             return await self._as_node(token, node_id, address)

@@ -17,6 +17,8 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from howdah.audit import By, acting_as
+from howdah.dashboard.guard import check_host, check_origin
+from howdah.dashboard.refusal import Refused as Elsewhere
 from howdah.errors import DatabaseUnreachable, HowdahError
 from howdah.fleet.clerk import Clerk
 from howdah.fleet.door import Caller, Door
@@ -93,6 +95,8 @@ class Api:
         if "transfer-encoding" in request.headers and "content-length" in request.headers:
             # a proxy may believe the other one, and see two requests where we see one
             raise Refused(400, "INVALID", "a body has a length or comes in chunks, not both", headers=CLOSE)
+        if not self._door.guarded and route.needs != "nothing":
+            _from_here(request)
         id, job = _number(request, "id", 2**31 - 1), _number(request, "job", 2**63 - 1)
         address = request.client.host if request.client else ""
         caller = await self._door.admit(route.needs, request.headers.get("authorization"), id, address)
@@ -173,6 +177,16 @@ class Api:
     def _too_large(self) -> Refused:
         # what is left unread must not be taken for the next request
         return Refused(413, "TOO_LARGE", f"a request may have {self._largest:,} bytes", headers=CLOSE)
+
+
+def _from_here(request: Request) -> None:
+    """Where nobody needs a token, no page of another site acts through the browser of whoever is at this machine."""
+    try:
+        check_host(request)
+        if "origin" in request.headers or "sec-fetch-site" in request.headers:
+            check_origin(request, always=True)
+    except Elsewhere as error:
+        raise Refused(403, "FORBIDDEN", str(error)) from None
 
 
 def _misfit(text: str) -> Refused:
