@@ -20,7 +20,7 @@ from kit.command import Command, Jobs, eventually
 from kit.control import QUICK, Control, ask, free_port, make_token
 from table.ground import ddl
 
-HEAD = "POST /jobs HTTP/1.1\r\nHost: x\r\n{}Content-Length: 14\r\nExpect: 100-continue\r\n\r\n"
+HEAD = "POST /jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n{}Content-Length: 14\r\nExpect: 100-continue\r\n\r\n"
 
 
 def begin(slow: socket.socket, token: str | None = None) -> None:
