@@ -97,7 +97,7 @@ async def test_failures_by_error(look):
     seen = await look("failures", 500, None, "default", "work", 50)
     assert seen.walked == {}
     assert seen.rows < 4 * 500  # each in done and in job, perhaps once more to find the examples
-    assert seen.pages < 3000
+    assert seen.pages < 8 * 500  # by an index each; all of history are tens of thousands
 
 
 async def test_a_span_of_time(look):
