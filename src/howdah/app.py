@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -17,7 +16,6 @@ from howdah.handler import Executor, Handler
 from howdah.jobs.admin import Admin
 from howdah.jobs.foreign import Foreign
 from howdah.jobs.front import JobFront
-from howdah.jobs.labels import queue_for
 from howdah.jobs.new import Enqueued, NewJob
 from howdah.jobs.schedule import Missed, Schedule
 from howdah.log.append import ForeignAppender
@@ -151,8 +149,7 @@ class Howdah:
             raise ConfigError(f"two tasks are named {kind!r}; give one of them name=…")
         task: Task[..., Any] = Task(self, handler, Settings(**settings), largest=self._largest)
         try:
-            requires = settings.pop("requires", ())
-            NewJob(kind=kind, **{**settings, "queue": queue_for(settings.get("queue", "default"), requires)}).check()
+            task.check()
         except (ArgumentError, TypeError) as error:
             raise ConfigError(f"task {kind!r} cannot be so: {error}") from None
         self.tasks[kind] = task
@@ -283,14 +280,7 @@ class Howdah:
 
     async def work(self, options: WorkerOptions | None = None) -> None:
         """Run a node until it is cancelled or, with ``drain``, until nothing is left to do now."""
-        conductor = self.conductor(options)
-        running = asyncio.create_task(conductor.run())
-        try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError:
-            conductor.stop()
-            await running
-            raise
+        await self.conductor(options).run_until_cancelled()
 
     async def close(self) -> None:
         """Close the connections of this event loop."""

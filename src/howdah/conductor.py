@@ -84,6 +84,16 @@ class Conductor:
         if self.crew:
             self.crew.stop(now=now)
 
+    async def run_until_cancelled(self) -> None:
+        """Work; when cancelled, finish what runs first."""
+        running = asyncio.create_task(self.run())
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self.stop()
+            await running
+            raise
+
     async def run(self) -> None:
         """Work until :meth:`stop` (or until nothing is left, when draining)."""
         began = time.monotonic()

@@ -124,6 +124,10 @@ class Task(Generic[P, R]):
             largest=self._largest,
         )
 
+    def check(self) -> None:
+        """Refuse settings no job can have."""
+        self._model = self._make_model()
+
     def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
         if self._model is None:
             self._model = self._make_model()
