@@ -72,7 +72,11 @@ class Receiver:
     def _handler(receiver) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                length = int(self.headers["Content-Length"])
+                body = self.rfile.read(length)
+                if len(body) < length:  # its sender died while it spoke: nobody was told anything
+                    self.close_connection = True
+                    return
                 receiver.heard.append(Letter(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
                 receiver.hold.wait(60)
                 time.sleep(receiver.pace)
