@@ -15,6 +15,9 @@ log = logging.getLogger("howdah")
 
 LONGEST_BACKOFF = 5.0
 REPEAT_AFTER = 30.0
+QUIET = 1.0
+"""Seconds in which a thing that comes and goes, or several of one name, are reported once."""
+_reported: dict[str, float] = {}
 
 
 class Outage:
@@ -24,7 +27,8 @@ class Outage:
         self.name = name
         self.failures = 0
         self._since = 0.0
-        self._said = 0.0
+        self._said = -REPEAT_AFTER
+        """When it was last reported; long ago: it was not."""
 
     def fail(self, error: BaseException) -> float:
         """Note a failure; returns how long to wait before the next try, with jitter."""
@@ -32,8 +36,8 @@ class Outage:
         if self.failures == 0:
             self._since = now
             telemetry.emit("loop.fail", loop=self.name, error=error)
-        if self.failures == 0 or now - self._said >= REPEAT_AFTER:
-            self._said = now
+        if now - self._said >= REPEAT_AFTER and now - _reported.get(self.name, -QUIET) >= QUIET:
+            self._said = _reported[self.name] = now
             log.warning("%s failed (%s: %s); trying again", self.name, type(error).__name__, error)
         self.failures += 1
         longest = min(LONGEST_BACKOFF, 0.1 * float(2 ** min(self.failures, 10)))
@@ -43,9 +47,10 @@ class Outage:
         """Note that it works (again)."""
         if self.failures:
             seconds = time.monotonic() - self._since
-            log.info("%s works again after %.1f s and %d failures", self.name, seconds, self.failures)
+            if self._said > 0:
+                log.info("%s works again after %.1f s and %d failures", self.name, seconds, self.failures)
             telemetry.emit("loop.heal", loop=self.name, seconds=seconds, failures=self.failures)
-            self.failures = 0
+            self.failures, self._said = 0, -REPEAT_AFTER
 
 
 async def wait(event: asyncio.Event, seconds: float) -> bool:

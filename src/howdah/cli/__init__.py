@@ -45,6 +45,7 @@ LAZY = {
     ),
     "token": ("howdah.cli.token:token", "Tokens that open a control plane: create, list, revoke."),
     "top": ("howdah.cli.top:top", "Show queues, nodes, running jobs and consumers, live."),
+    "torture": ("howdah.cli.torture:torture", "Prove on this machine that nothing is lost and nothing doubled."),
     "why": ("howdah.cli.why:why", "Say why a job, a consumer or a row of yours does not run."),
     "webhooks": ("howdah.cli.webhooks:webhooks", "Who outside is told what happens: list, test."),
     "worker": ("howdah.cli.worker:worker", "Run a node: execute jobs until told to stop."),

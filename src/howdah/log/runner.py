@@ -7,8 +7,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import asyncpg
-
 from howdah import telemetry
 from howdah.errors import ConsecutiveFailures, LeaseLost, Poison
 from howdah.log.batch import Batch, Overran, lost
@@ -96,8 +94,8 @@ class Runner:
         telemetry.emit("consumer.start", **self._who, position=self.position)
         try:
             while not self._stop.is_set():
-                await self._rest(await self._turn())
-            await self._save()
+                await self._turn()
+            await self._save_at_last()
             self.ended = "stopped"
         except LeaseLost:
             self.ended = "no longer ours"
@@ -119,19 +117,16 @@ class Runner:
             elif not self._stop.is_set():
                 await self._dispatcher.look()
 
-    async def _turn(self) -> float:
-        """One batch, if there is one; returns how long the next can wait."""
+    async def _turn(self) -> None:
+        """One batch, if there is one, and the wait for the next."""
         try:
-            pause = await self._step()
+            await self._rest(await self._step())
         except (LeaseLost, ConsecutiveFailures, _Halted):
             raise
         except Exception as error:  # the database is away; nothing of this is the consumer's fault
-            if isinstance(error, asyncpg.ReadOnlySQLTransactionError):  # a demoted server: none of these is of use
-                await self._pool.expire_connections()
             await wait(self._stop, self._outage.fail(error))
-            return 0.0
-        self._outage.heal()
-        return pause
+        else:
+            self._outage.heal()
 
     async def _step(self) -> float:
         if self._wanted.is_set():
@@ -248,6 +243,15 @@ class Runner:
             async with self._pool.acquire() as conn:
                 await self._settle(conn, self.position, 0)
             self._saved, self._saved_at = self.position, time.monotonic()
+
+    async def _save_at_last(self) -> None:
+        """The same when it ends. What cannot be saved is passed over again, by whoever follows."""
+        try:
+            await self._save()
+        except LeaseLost:
+            raise
+        except Exception as error:
+            self._outage.fail(error)
 
     # ---------------------------------------------------------------- failures
 

@@ -1,0 +1,135 @@
+"""`howdah torture`: prove it on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from operator import itemgetter
+from pathlib import Path
+
+import click
+
+from howdah.cli.common import DURATION, as_json, finish
+from howdah.cli.failure import INCOMPLETE
+from howdah.cli.output import dump, show
+from howdah.errors import ConfigError
+from howdah.observe import logs
+from howdah.torture import table
+from howdah.torture.all import SHORTER, missing
+from howdah.torture.all import torture as run
+from howdah.torture.faults import Fault, faults
+from howdah.torture.guards import GUARDS
+from howdah.torture.report import Report, lines
+
+USUAL = ("kill", "freeze", "stop", "cut", "terminate", "restart")
+
+
+@click.command()
+@click.option("--seconds", type=DURATION, default=60.0, help="Of faults, in every run.  [default: 60s]")
+@click.option("--fault", "names", multiple=True, metavar="NAME", help="Only this; may be given again.  [default: some]")
+@click.option("--seed", type=int, help="Repeat the choices of a run.  [default: any]")
+@click.option("--without", type=click.Choice(list(GUARDS)), help="A control: switch a guard off; the run must break.")
+@click.option("--each", is_flag=True, help="Every fault in a run of its own, each with its controls.")
+@click.option("--workers", type=click.IntRange(1, 50), default=3, show_default=True, help="Nodes with a database.")
+@click.option("--dsn", metavar="DSN", help="Use this server instead of one of its own; it is not hurt itself.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Where the books are kept.  [default: a temporary one]")
+@click.option("--table", "page", type=click.Path(path_type=Path, exists=True), help="Write the table into this page.")
+@click.option("--list", "listing", is_flag=True, help="List the faults and the guards.")
+@as_json
+def torture(
+    seconds: float,
+    names: tuple[str, ...],
+    seed: int | None,
+    without: str | None,
+    each: bool,
+    workers: int,
+    dsn: str | None,
+    folder: Path | None,
+    page: Path | None,
+    listing: bool,
+    as_json: bool,
+) -> None:
+    """Prove it on this machine: real processes under real faults.
+
+    Starts a PostgreSQL of its own, nodes, a control plane and workers without a database, asks for work on every front
+    (jobs, tables, events, fleet) and hurts them for a while. Clients and handlers write down, outside of the database,
+    what they meant and what they did; at the end that is compared with the tables. Exit code 1 if anything was lost,
+    had its effect twice or got stuck; with --without, if the checker did not notice.
+
+    \b
+    howdah torture
+    howdah torture --fault kill --fault restart --seconds 300
+    howdah torture --fault freeze --without fence
+    """
+    logs.configure("error", json=False)
+    if listing:
+        _list(as_json)
+        return
+    seed = seed if seed is not None else random.randrange(1_000_000)  # noqa: S311
+    chosen = _chosen(names, each)
+    click.echo(f"seed {seed}", err=True)
+    if not each:
+        told = run(
+            chosen, seconds=seconds, seed=seed, dsn=dsn, folder=folder, without=without, workers=workers, say=_say
+        )
+        reports, left_out = [asyncio.run(told)], dict[str, str]()
+    else:
+        reports, left_out = _each(chosen, seconds, seed, dsn, folder, workers)
+    if page is not None:
+        table.write(page, reports, left_out)
+    if as_json:
+        dump({"reports": reports, "left_out": left_out})
+    else:
+        for report in reports:
+            click.echo("\n" + "\n".join(lines(report)))
+        for name, why in left_out.items():
+            click.echo(f"\nnot run: {name}: {why}")
+    finish(0 if all(report.good for report in reports) else INCOMPLETE)
+
+
+def _each(
+    chosen: list[Fault], seconds: float, seed: int, dsn: str | None, folder: Path | None, workers: int
+) -> tuple[list[Report], dict[str, str]]:
+    reports: list[Report] = []
+    left_out: dict[str, str] = {}
+    for number, fault in enumerate(chosen, 1):
+        if (lacking := missing(fault)) is not None:
+            left_out[fault.name] = lacking
+            continue
+        for without in (None, *fault.controls):
+            click.echo(f"{number} of {len(chosen)}: {fault.name}{f' without {without}' if without else ''}", err=True)
+            length = seconds if without is None else seconds * SHORTER
+            report = asyncio.run(
+                run([fault], seconds=length, seed=seed, dsn=dsn, folder=folder, without=without, workers=workers)
+            )
+            click.echo(f"    {lines(report)[-1]}", err=True)
+            reports.append(report)
+    return reports, left_out
+
+
+def _chosen(names: tuple[str, ...], each: bool) -> list[Fault]:
+    known = faults()
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no fault {name!r}; known are {', '.join(known)}")
+    if names:
+        return [known[name] for name in dict.fromkeys(names)]
+    return list(known.values()) if each else [known[name] for name in USUAL]
+
+
+def _list(as_json: bool) -> None:
+    found = [
+        {"fault": fault.name, "while": fault.about, "controls": ", ".join(fault.controls), "lacks": missing(fault)}
+        for fault in faults().values()
+    ]
+    if as_json:
+        dump({"faults": found, "guards": GUARDS})
+        return
+    show(found, {name: itemgetter(name) for name in ("fault", "while", "controls", "lacks")})
+    click.echo()
+    for name, so in GUARDS.items():
+        click.echo(f"without {name}: {so}")
+
+
+def _say(what: str) -> None:
+    click.echo(what, err=True)

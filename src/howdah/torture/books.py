@@ -1,0 +1,82 @@
+"""Books: what the ledger and the tables say, side by side, after the run."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from howdah.torture import ledger
+from howdah.torture.ledger import Entry
+
+Known = tuple[str, int]
+"""A front and a mark."""
+
+
+@dataclass(slots=True)
+class Books:
+    """All a checker may look at."""
+
+    intended: set[Known] = field(default_factory=set)
+    acked: set[Known] = field(default_factory=set)
+    refused: set[Known] = field(default_factory=set)
+    """Surely not taken: the server said no, or the client rolled back."""
+    unknown: set[Known] = field(default_factory=set)
+    starts: dict[Known, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    ends: dict[Known, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    stale: int = 0
+    """Outcomes that were refused because their lease was over."""
+    effects: list[Any] = field(default_factory=list)
+    jobs: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    """By mark: there should be one each."""
+    rows: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    events: list[Any] = field(default_factory=list)
+    misplaced: list[Any] = field(default_factory=list)
+
+    @property
+    def times(self) -> Counter[Known]:
+        """How many effects there are of everything."""
+        return Counter((row["front"], row["mark"]) for row in self.effects)
+
+
+def open_books(entries: Sequence[Entry]) -> Books:
+    """What the ledger says."""
+    books = Books()
+    for entry in entries:
+        known = [(entry.front, mark) for mark in entry.marks]
+        match entry.what:
+            case "intend":
+                books.intended.update(known)
+            case "acked":
+                books.acked.update(known)
+            case "refused":
+                books.refused.update(known)
+            case "unknown":
+                books.unknown.update(known)
+            case "start":
+                books.starts[known[0]].append(entry)
+            case "end":
+                books.ends[known[0]].append(entry)
+            case "lost":
+                books.stale += len(known)
+            case _:
+                pass
+    return books
+
+
+async def read(folder: Path, conn: asyncpg.Connection, statements: dict[str, str]) -> tuple[Books, list[Entry]]:
+    """The ledger and the tables, and the ledger as it was written."""
+    entries = ledger.read(folder)
+    books = open_books(entries)
+    books.effects = await conn.fetch(statements["effects"], timeout=120)
+    books.events = await conn.fetch(statements["events"], timeout=120)
+    books.misplaced = await conn.fetch(statements["places"], timeout=120)
+    for row in await conn.fetch(statements["jobs"], timeout=120):
+        books.jobs[row["mark"]].append(row)
+    for row in await conn.fetch(statements["rows"], timeout=120):
+        books.rows[row["mark"]].append(row)
+    return books, entries

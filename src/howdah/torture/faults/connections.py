@@ -1,0 +1,97 @@
+"""Connections that are cut, go dead, become slow, or are ended by the server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+
+from howdah.torture.faults.fault import Fault, Hurt
+from howdah.torture.site import Site
+
+SOON = 5.0
+"""Seconds after which work goes on when a connection was broken and everybody was told."""
+NOTICED = 15.0
+"""Seconds after which a dead connection is noticed."""
+
+
+async def cut(site: Site) -> None:
+    """All connections are reset."""
+    wound = site.hurt("reset every connection", *site.crew.of("worker"), shows="hands", within=SOON)
+    site.line.cut()
+    site.web.cut()
+    wound.healed = wound.at
+
+
+async def mute(site: Site) -> None:
+    """For a moment nobody hears an answer to what was done; then the connections are reset."""
+    wound = site.hurt("lose the answers", *site.crew.of("worker"), shows="hands", within=SOON)
+    site.line.mute()
+    site.web.mute()
+    await site.rest(0.2, 1.0)
+    site.line.heal()
+    site.web.heal()
+    site.heal(wound)
+
+
+async def slow(site: Site) -> None:
+    """Everything takes longer, in both directions."""
+    delay = site.chance.choice([0.05, 0.2])
+    wound = site.hurt(f"delay everything by {delay:g} s", *site.crew.of("worker"), shows="hands", within=NOTICED)
+    site.line.delay = delay
+    await site.rest(3, 6)
+    site.line.delay = 0.0
+    site.heal(wound)
+
+
+async def dark(site: Site) -> None:
+    """Nothing arrives for a while, and nobody is told."""
+    wound = site.hurt("a black hole", *site.crew.of("worker"), shows="hands", within=NOTICED)
+    site.line.dark = True
+    await site.rest(3, 12)
+    site.line.heal()
+    site.heal(wound)
+
+
+def dead(role: str) -> Hurt:
+    """The connections of one role go dead; new ones are alive."""
+
+    async def hurt(site: Site) -> None:
+        wound = site.hurt(f"dead {role} connections", *site.crew.of("worker"), shows="hands", within=NOTICED)
+        site.line.kill(role)
+        await site.rest(NOTICED, NOTICED + 2)
+        assert wound.healed is None
+
+    return hurt
+
+
+async def terminate(site: Site) -> None:
+    """The server ends every connection of the application."""
+    wound = site.hurt("terminate every backend", *site.crew.of("worker"), shows="hands", within=SOON)
+    conn = await asyncpg.connect(site.place.dsn, timeout=10)
+    try:
+        await conn.execute(
+            """select pg_terminate_backend(pid) from pg_stat_activity
+               where datname = current_database() and pid <> pg_backend_pid() and application_name like 'howdah %'"""
+        )
+    finally:
+        await conn.close()
+    wound.healed = wound.at
+    await asyncio.sleep(0)
+
+
+CONTROLS = {"claim": "heal", "ack": "heal", "heartbeat": "heal", "listen": "poll", "pool": "transaction"}
+
+FAULTS = [
+    Fault(name="cut", about="connections are reset", hurt=cut, controls=("transaction",), pause=(0.5, 5)),
+    Fault(name="mute", about="answers are lost after the commit", hurt=mute, controls=("key", "transaction")),
+    Fault(name="slow", about="the network is slow", hurt=slow, controls=("frontier",)),
+    Fault(name="dark", about="the network is a black hole", hurt=dark, controls=("transaction",), pause=(3, 6)),
+    Fault(name="terminate", about="backends are terminated", hurt=terminate, controls=("transaction",)),
+    *(
+        Fault(
+            name=f"dead-{role}", about=f"{role} connections go dead", hurt=dead(role), controls=(guard,), pause=(1, 2)
+        )
+        for role, guard in CONTROLS.items()
+    ),
+]

@@ -1,0 +1,28 @@
+"""Fault: one way to hurt a run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from howdah.torture.site import Site
+
+Hurt = Callable[[Site], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """``hurt`` does it once and returns when it is undone, or need not be."""
+
+    name: str
+    about: str
+    """What it is, in words: it continues "while …"."""
+    hurt: Hurt
+    controls: tuple[str, ...]
+    """Guards; with any of them switched off this fault must break the run."""
+    pause: tuple[float, float] = (0.5, 2.0)
+    """Least and most seconds between one time and the next."""
+    place: str = "single"
+    """The server it needs, by name; see ``servers``."""
+    ours: bool = True
+    """Whether it works on a database of somebody else's; otherwise it needs a server that may be hurt."""

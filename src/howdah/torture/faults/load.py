@@ -1,0 +1,59 @@
+"""Loads that are hard to bear: poison, thousands of jobs due at once, transactions left open, clocks that are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+
+from howdah.torture.faults.fault import Fault
+from howdah.torture.site import Site
+
+DUE = 10_000
+HOURS = 2 * 3600
+
+
+async def poison(site: Site) -> None:
+    """One of every kind of job that cannot succeed."""
+    site.hurt("poison of every kind", *site.crew.of("worker"), shows="hands", within=site.beats.lease + 5)
+    await site.load.poison()
+
+
+async def due(site: Site) -> None:
+    """Thousands of jobs come due in the same moment."""
+    site.hurt(f"{DUE:,} jobs due at once", *site.crew.of("worker"), shows="hands", within=site.beats.lease + 5)
+    await site.load.storm(DUE)
+    await site.rest(5, 8)
+
+
+async def idle(site: Site) -> None:
+    """Somebody opens a transaction, writes, and goes to lunch."""
+    conn = await asyncpg.connect(site.place.dsn, timeout=10)
+    wound = site.hurt("a transaction left open", *site.crew.of("worker"), shows="hands", within=site.beats.lease + 5)
+    try:
+        async with conn.transaction():
+            await conn.execute("create temporary table lunch (n int) on commit drop; insert into lunch values (1)")
+            await site.rest(10, 20)
+    finally:
+        conn.terminate()
+    site.heal(wound)
+
+
+async def clock(site: Site) -> None:
+    """A worker is killed, and its successor believes that it is hours earlier, or later."""
+    hand = site.anyone("worker")
+    if hand is None:
+        return
+    ahead = site.chance.choice([-HOURS, HOURS])
+    site.hurt(f"a clock {ahead:+,} s off", hand, shows="jobs", within=site.beats.lease + 5)
+    site.crew.kill(hand)
+    site.crew.worker(site.dsn, HOWDAH_TORTURE_CLOCK=str(ahead))
+    await asyncio.sleep(0)
+
+
+FAULTS = [
+    Fault(name="poison", about="jobs break in every way", hurt=poison, controls=("process",), pause=(2, 5)),
+    Fault(name="due", about=f"{DUE:,} jobs come due at once", hurt=due, controls=("promote",), pause=(2, 4)),
+    Fault(name="idle", about="transactions stay open", hurt=idle, controls=("frontier",)),
+    Fault(name="clock", about="workers' clocks are hours off", hurt=clock, controls=("reset",)),
+]

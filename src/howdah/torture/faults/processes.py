@@ -1,0 +1,61 @@
+"""Processes that are killed, frozen and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from howdah.torture.faults.fault import Fault
+from howdah.torture.site import Site
+
+ROLES = ("worker", "worker", "worker", "agent", "plane")
+"""Whom it hits, and how often."""
+
+
+async def kill(site: Site) -> None:
+    """One is killed, and another takes its place."""
+    hand = site.anyone(site.chance.choice(ROLES))
+    if hand is None:
+        return
+    site.hurt(f"kill -9 {hand.role} {hand.pid}", hand, shows="jobs", within=site.beats.lease + 5)
+    site.crew.kill(hand)
+    await asyncio.sleep(site.chance.uniform(0, 0.5))
+    site.man(hand)
+
+
+async def freeze(site: Site) -> None:
+    """Some are frozen until after their lease, and wake up in the belief that nothing has happened."""
+    hands = site.crew.of("worker")
+    hands = site.chance.sample(hands, len(hands) // 2) + site.crew.of("agent")[:1]
+    for hand in hands:
+        site.hurt(f"freeze {hand.role} {hand.pid}", hand, shows="jobs", within=site.beats.lease + 5)
+        site.crew.signal(hand, signal.SIGSTOP)
+    await site.rest(1.3 * site.beats.lease, 2 * site.beats.lease)
+    for hand in hands:
+        site.crew.signal(hand, signal.SIGCONT)
+    site.say("they wake up")
+
+
+async def stop(site: Site) -> None:
+    """One is asked to end, which takes at most its grace; what it did not finish is handed back."""
+    hand = site.anyone(site.chance.choice(("worker", "worker", "agent")))
+    if hand is None:
+        return
+    site.hurt(f"stop {hand.role} {hand.pid}", hand, shows="jobs", within=site.beats.grace + 7)
+    hand.wanted = True
+    site.crew.signal(hand, signal.SIGTERM)
+    site.man(hand)
+    try:
+        async with asyncio.timeout(site.beats.grace + 5):
+            while hand.alive:
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        hand.wanted = False  # it is found among those that did not end as told
+        site.crew.signal(hand, signal.SIGKILL)
+
+
+FAULTS = [
+    Fault(name="kill", about="processes are killed", hurt=kill, controls=("reset", "transaction")),
+    Fault(name="freeze", about="processes are frozen past their lease and wake up", hurt=freeze, controls=("fence",)),
+    Fault(name="stop", about="processes are stopped as a deploy does", hurt=stop, controls=("transaction",)),
+]

@@ -1,0 +1,60 @@
+"""Guards: what keeps a promise, switched off one at a time. A checker that finds nothing then is worth nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+
+CLOCK = "HOWDAH_TORTURE_CLOCK"
+"""The environment variable with the seconds by which the clock of a worker is wrong."""
+WITHOUT = "HOWDAH_TORTURE_WITHOUT"
+"""The environment variable with the guard a worker does without."""
+
+GUARDS = {
+    "fence": "outcomes are taken from whoever says them, also from a node whose lease is over",
+    "reset": "nobody takes back the leases of nodes that are gone",
+    "transaction": "effects are committed apart from the completion",
+    "frontier": "consumers read every event that they see, also before older ones are committed",
+    "key": "a unique key is not unique",
+    "promote": "nobody looks for jobs that have come due",
+    "poll": "nobody looks without being woken, and nobody checks whether wake-ups arrive",
+    "process": "handlers that take their process with them run in that of the worker",
+    "heal": "workers do not open a connection again that broke",
+}
+"""What can be switched off, and what is so then."""
+IN_DATABASE = frozenset({"fence", "reset", "frontier", "key"})
+"""Those that are functions of the database, replaced by sql/without_*.sql."""
+
+
+def off(guard: str) -> bool:
+    """Whether this process does without it."""
+    return os.environ.get(WITHOUT) == guard
+
+
+def apply() -> None:
+    """Switch off in this process what is to be switched off, and set its clock."""
+    if ahead := float(os.environ.get(CLOCK, "0")):
+        real = time.time
+        time.time = lambda: real() + ahead
+    if off("fence"):
+        from howdah.jobs import store
+        from howdah.work.worker import Worker
+
+        store.IDLE = 1000.0  # the server would end its transaction before it can say anything
+        Worker.lose = Worker.lose_jobs = lambda *_: None  # type: ignore[method-assign,assignment]
+    if off("promote"):
+        from howdah.jobs.store import JobStore
+
+        JobStore._promote = _nothing  # type: ignore[method-assign,assignment]
+    if off("poll"):
+        from howdah.pg import listen
+
+        listen.PROBE_EVERY = 1000.0
+    if off("heal"):
+        from howdah.pg.database import Session
+
+        Session.drop = lambda *_: None  # type: ignore[method-assign]
+
+
+async def _nothing(*_: object) -> None:
+    pass

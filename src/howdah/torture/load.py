@@ -1,0 +1,202 @@
+"""Load: clients of every front, who write down what they mean to do and what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from howdah.errors import DatabaseUnreachable
+from howdah.pg import sql
+from howdah.pg.database import BROKEN, Database
+from howdah.torture import app as tortured
+from howdah.torture.ledger import Pen
+from howdah.torture.poison import KINDS
+
+UNSURE: tuple[type[BaseException], ...] = (*BROKEN, DatabaseUnreachable)
+"""Errors after which nobody can say whether it happened."""
+STREAMS = 12
+PATIENCE = 3.0
+"""Seconds a client waits for an answer."""
+KEPT = 4 * PATIENCE
+"""Seconds a job with a unique key is not due: for that long its client may say again what it wants."""
+
+
+class Load:
+    """Enqueues, inserts and appends until told to stop, through the same faults as everybody else."""
+
+    def __init__(self, database: Database, yard: str, pen: Pen, chance: random.Random, *, longest: float) -> None:
+        self._database = Database(database.dsn, schema=database.schema, command_timeout=PATIENCE)
+        self._pen = pen
+        self._chance = chance
+        self._longest = longest
+        self._sql = sql.load("howdah.torture", schema=database.schema, yard=yard)
+        self._marks = itertools.count(1)
+        self._app = tortured.app
+        self.intended = 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Ask for work until ``stop``."""
+        self._app.connect_to(self._database.dsn, self._database.schema)
+        self._app.database.command_timeout = PATIENCE
+        asks: tuple[tuple[float, Callable[[], Awaitable[None]]], ...] = (
+            (0.10, self.one),
+            (0.15, self.transaction),
+            (0.40, self.bulk),
+            (0.25, self.keyed),
+            (0.30, self.later),
+            (0.20, self.rows),
+            (0.10, self.append),
+            (0.15, self.remote),
+        )
+        async with asyncio.TaskGroup() as group:
+            for pause, ask in asks:
+                group.create_task(self._repeat(pause, ask, stop))
+        await self._app.close()
+
+    async def one(self) -> None:
+        """One job by one call."""
+        mark = next(self._marks)
+        task = self._chance.choice([tortured.effect, tortured.stumble])
+        await self._told("jobs", [mark], lambda: task.enqueue(mark, self._pause()))
+
+    async def bulk(self) -> None:
+        """Many jobs at once; some have no transaction."""
+        marks = [next(self._marks) for _ in range(self._chance.randint(2, 12))]
+        jobs = [tortured.effect.job(mark, self._pause()) for mark in marks]
+        await self._told("jobs", marks, lambda: self._app.enqueue_many(jobs))
+        marks = [next(self._marks) for _ in range(self._chance.randint(2, 12))]
+        task: Any = self._chance.choice([tortured.plain, tortured.threaded])
+        others = [task.job(mark, self._pause()) for mark in marks]
+        await self._told("plain", marks, lambda: self._app.enqueue_many(others))
+
+    async def transaction(self) -> None:
+        """A job in a transaction of the client's own, which may be rolled back."""
+        mark = next(self._marks)
+        keep = self._chance.random() < 0.8
+
+        async def ask() -> None:
+            async with self._transaction(keep=keep) as conn:
+                await tortured.effect.using(conn=conn).enqueue(mark, self._pause())
+
+        await self._told("jobs", [mark], ask, kept=keep)
+
+    async def keyed(self) -> None:
+        """A job with a unique key, asked for until the answer is known: there must be one."""
+        mark = next(self._marks)
+        self._pen.write("intend", "jobs", mark)
+        self.intended += 1
+        task = tortured.effect.using(key=f"once {mark}", delay=KEPT)
+        until = time.monotonic() + PATIENCE
+        told = "unknown"
+        while told == "unknown" and time.monotonic() < until:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await task.enqueue(mark, self._pause())
+                told = "acked"
+            except UNSURE:
+                await asyncio.sleep(0.1)
+        self._pen.write(told, "jobs", mark)  # type: ignore[arg-type]
+
+    async def later(self) -> None:
+        """A job that is due in a moment."""
+        mark = next(self._marks)
+        task = tortured.effect.using(delay=self._chance.uniform(0.1, 3), priority=self._chance.randint(-2, 2))
+        await self._told("jobs", [mark], lambda: task.enqueue(mark, self._pause()))
+
+    async def rows(self) -> None:
+        """Rows of a table of the client's own."""
+        marks = [next(self._marks) for _ in range(self._chance.randint(1, 4))]
+
+        async def ask() -> None:
+            async with self._transaction() as conn:
+                await conn.execute(self._sql["put_rows"], marks, [self._pause() for _ in marks])
+
+        await self._told("tables", marks, ask)
+
+    async def append(self) -> None:
+        """Events of one stream in a transaction that stays open for a moment, and may be rolled back."""
+        marks = [next(self._marks) for _ in range(self._chance.randint(1, 4))]
+        ordered = next(self._marks)
+        keep = self._chance.random() < 0.85
+        events = [tortured.Happened(mark) for mark in marks]
+        stream = self._chance.randrange(STREAMS)
+
+        async def ask() -> None:
+            async with self._transaction(keep=keep) as conn:
+                await self._app.log.append(f"Stream-{stream}", events, conn=conn)
+                await asyncio.sleep(self._chance.choice([0, 0, 0.01, 0.05]))
+                await self._app.log.append(f"Order-{stream}", tortured.Ordered(ordered, self._pause()), conn=conn)
+
+        self._pen.write("intend", "jobs", ordered)
+        told = await self._told("events", marks, ask, kept=keep)
+        self._pen.write(told, "jobs", ordered)  # type: ignore[arg-type]
+
+    async def remote(self) -> None:
+        """Jobs for workers without a database."""
+        marks = [next(self._marks) for _ in range(self._chance.randint(1, 3))]
+        jobs = [tortured.remote.job(mark, self._pause()) for mark in marks]
+        await self._told("fleet", marks, lambda: self._app.enqueue_many(jobs))
+
+    async def poison(self) -> None:
+        """One job of every kind that cannot succeed, and one whose arguments nobody can read."""
+        for task in KINDS:
+            mark = next(self._marks)
+            await self._told("poison", [mark], lambda task=task, mark=mark: task.enqueue(mark))  # type: ignore[misc]
+        mark = next(self._marks)
+
+        async def unreadable() -> None:
+            async with self._transaction() as conn:
+                await conn.execute(self._sql["unreadable"], mark)
+
+        await self._told("poison", [mark], unreadable)
+
+    async def storm(self, jobs: int) -> None:
+        """So many jobs, all due at the same moment."""
+        marks = [next(self._marks) for _ in range(jobs)]
+        task = tortured.plain.using(delay=2.0)
+        made = [task.job(mark, 0.0) for mark in marks]
+        await self._told("plain", marks, lambda: self._app.enqueue_many(made))
+
+    async def _told(self, front: str, marks: list[int], ask: Callable[[], Awaitable[Any]], *, kept: bool = True) -> str:
+        """Write down what is meant, do it, write down what was told."""
+        self._pen.write("intend", front, *marks)
+        self.intended += len(marks)
+        try:
+            async with asyncio.timeout(2 * PATIENCE):
+                await ask()
+            told = "acked" if kept else "refused"
+        except UNSURE:
+            told = "unknown" if kept else "refused"
+        except asyncpg.PostgresError:  # the server said no: it did not happen
+            told = "refused"
+        self._pen.write(told, front, *marks)  # type: ignore[arg-type]
+        return told
+
+    @asynccontextmanager
+    async def _transaction(self, *, keep: bool = True) -> Any:
+        conn = await self._database.connect("client")
+        try:
+            transaction = conn.transaction()
+            await transaction.start()
+            yield conn
+            await (transaction.commit() if keep else transaction.rollback())
+        finally:
+            conn.terminate()
+
+    async def _repeat(self, pause: float, ask: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await ask()
+            await asyncio.sleep(self._chance.uniform(0.5, 1.5) * pause)
+
+    def _pause(self) -> float:
+        """Most handlers are quick; some last longer than a lease, so that something always runs when it breaks."""
+        if self._chance.random() < 0.9:
+            return self._chance.uniform(0, 0.05)
+        return self._chance.uniform(0.3, self._longest)

@@ -1,0 +1,29 @@
+"""The application of tortured nodes: with poison, an ear, and guards switched off. Only nodes import this."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from typing import Any
+
+from howdah import telemetry
+from howdah.torture import guards, poison
+from howdah.torture.app import YARD, app, open_to, pen
+
+__all__ = ["app", "poison"]
+
+
+def _hear(name: str, facts: dict[str, Any]) -> None:
+    if name == "job.lost":
+        pen().write("lost", "", *(job.id for job in facts["jobs"]), kind=facts["reason"])
+    elif name == "listen.deaf":
+        pen().write("deaf")
+
+
+open_to(os.environ[YARD])
+telemetry.subscribe(_hear)
+guards.apply()
+if sys.platform == "linux":  # it ends with whoever tortures it, also while it is frozen
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)

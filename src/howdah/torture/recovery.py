@@ -1,0 +1,85 @@
+"""Recovery: how long everything that was hurt took to go on, from the ledger alone."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from howdah.torture.ledger import Entry
+from howdah.torture.wound import Wound
+
+AGAIN = ("jobs", "plain", "tables", "fleet")
+"""Fronts whose work starts again somewhere else."""
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """One wound and what it took; ``seconds`` of every job, or of every process, that had to recover."""
+
+    wound: Wound
+    seconds: list[float]
+    missing: int = 0
+    """Jobs, or processes, that never did."""
+
+    @property
+    def late(self) -> list[float]:
+        """Those that took too long."""
+        return [each for each in self.seconds if each > self.wound.within]
+
+
+def recoveries(entries: Sequence[Entry], wounds: Sequence[Wound], gone: set[int], until: float) -> list[Recovery]:
+    """Of every wound that shows. ``gone``: processes that ended; ``until``: when the last work was asked for."""
+    starts = [entry for entry in entries if entry.what == "start"]
+    by_pid: dict[int, list[float]] = defaultdict(list)
+    by_mark: dict[tuple[str, int], list[Entry]] = defaultdict(list)
+    for entry in starts:
+        by_pid[entry.pid].append(entry.at)
+        by_mark[entry.front, entry.marks[0]].append(entry)
+    ended = {(entry.pid, entry.front, entry.marks[0], entry.token) for entry in entries if entry.what == "end"}
+    found = []
+    for wound in wounds:
+        if wound.shows == "jobs":
+            found.append(_of_jobs(wound, starts, ended, by_mark))
+        elif wound.shows == "hands":
+            found.append(_of_hands(wound, by_pid, wounds, gone, until))
+    return found
+
+
+def _of_jobs(
+    wound: Wound,
+    starts: Sequence[Entry],
+    ended: set[tuple[int, str, int, int]],
+    by_mark: dict[tuple[str, int], list[Entry]],
+) -> Recovery:
+    """What the one that was hurt had begun and never ended: when was it begun again?"""
+    seconds, missing = [], 0
+    for start in starts:
+        key = (start.front, start.marks[0])
+        if start.pid not in wound.pids or start.at > wound.at or start.front not in AGAIN:
+            continue
+        if (start.pid, *key, start.token) in ended:
+            continue
+        again = next((other.at for other in by_mark[key] if other.at > start.at), None)
+        if again is None:
+            missing += 1
+        elif again > wound.at:  # otherwise it was over before, as when it failed on purpose
+            seconds.append(max(0.0, again - wound.since))
+    return Recovery(wound, seconds, missing)
+
+
+def _of_hands(
+    wound: Wound, by_pid: dict[int, list[float]], wounds: Sequence[Wound], gone: set[int], until: float
+) -> Recovery:
+    """When did those that were hurt begin something new?"""
+    seconds, missing = [], 0
+    for pid in wound.pids:
+        starts = by_pid.get(pid, [])
+        at = bisect_right(starts, wound.since)
+        again = next((other.at for other in wounds if other.at > wound.at and pid in other.pids), None)
+        if at < len(starts) and (again is None or starts[at] < again):
+            seconds.append(starts[at] - wound.since)
+        elif again is None and pid not in gone and starts and until > wound.since + wound.within:
+            missing += 1  # nothing else happened to it, there was work, and it never began any
+    return Recovery(wound, seconds, missing)

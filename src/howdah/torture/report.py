@@ -1,0 +1,96 @@
+"""Report: what a run came to."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+
+from howdah.torture.checker import Finding
+from howdah.torture.wound import Wound
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """Two verdicts: whether it was safe, and whether it went on."""
+
+    faults: list[str]
+    seed: int
+    seconds: float
+    without: str | None = None
+    """The guard that was switched off."""
+    wounds: list[Wound]
+    asked: int
+    """What clients meant to do."""
+    accepted: int
+    unknown: int
+    """What they were never told the outcome of."""
+    effects: int
+    lost: int
+    doubled: int
+    stale: int
+    """Outcomes that came too late and were refused."""
+    recovery: list[float]
+    """Seconds of everything that had to recover."""
+    settled: float
+    """Seconds from the last healing until nothing was left to do."""
+    memory: int
+    """Most bytes any process of the crew had."""
+    connections: int
+    """Most connections the crew had open at once."""
+    unsafe: list[Finding]
+    stuck: list[Finding]
+    folder: str
+
+    @property
+    def broken(self) -> bool:
+        """Whether anything was found."""
+        return bool(self.unsafe or self.stuck)
+
+    @property
+    def good(self) -> bool:
+        """Whether it ended as it should: a control has to break."""
+        return self.broken == (self.without is not None)
+
+    def percentile(self, share: float) -> float | None:
+        """Of the recoveries."""
+        return percentile(self.recovery, share)
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """The value that so many are not above.
+
+    >>> percentile([4.0, 1.0, 3.0, 2.0], 0.5)
+    2.5
+    >>> percentile([], 0.99) is None
+    True
+    """
+    if len(values) < 2:
+        return values[0] if values else None
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return cuts[round(share * 100) - 1]
+
+
+def lines(report: Report) -> list[str]:
+    """The report for people."""
+    median, slowest = report.percentile(0.5), report.percentile(0.99)
+    shown = "nothing had to recover" if median is None else f"{median:.2f} s p50, {slowest:.2f} s p99"
+    said = [
+        f"faults      {', '.join(report.faults)}: {len(report.wounds):,} times in {report.seconds:.0f} s",
+        f"asked       {report.asked:,}; accepted {report.accepted:,}, unknown {report.unknown:,}",
+        f"effects     {report.effects:,}; lost {report.lost:,}, doubled {report.doubled:,}",
+        f"stale       {report.stale:,} outcomes came too late and were refused",
+        f"recovery    {shown}; all done {report.settled:.1f} s after the last fault",
+        f"most        {report.memory / 2**20:.0f} MB in a process, {report.connections:,} connections",
+        f"books       {report.folder}",
+    ]
+    said += [f"UNSAFE      {finding}" for finding in report.unsafe]
+    said += [f"STUCK       {finding}" for finding in report.stuck]
+    if report.without is None:
+        said.append(
+            "verdict     BROKEN" if report.broken else "verdict     nothing lost, nothing doubled, nothing stuck"
+        )
+    else:
+        found = "the checker noticed" if report.broken else "THE CHECKER NOTICED NOTHING"
+        said.append(f"verdict     without {report.without}: {found}")
+    return said

@@ -1,0 +1,44 @@
+"""Whether a server takes writes, found out by writing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+import asyncpg
+
+from howdah.errors import DatabaseUnreachable
+
+# Written to the log of the server and, where there is a synchronous standby, to that one's too; nobody reads it.
+WRITE = "select pg_logical_emit_message(true, 'howdah', 'is anybody there?')"
+LOOK_EVERY = 0.05
+ANSWER_WITHIN = 3.0
+
+
+async def until_writable(dsn: str, patience: float, write: str = WRITE) -> float:
+    """Wait until a write is accepted; returns the monotonic moment, or raises after ``patience`` seconds."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return await _write(dsn, write)
+        except (
+            OSError,
+            TimeoutError,
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,
+        ) as error:
+            if time.monotonic() > until:
+                raise DatabaseUnreachable(f"the server took no write in {patience:g} s: {error!r}") from error
+        await asyncio.sleep(LOOK_EVERY)
+
+
+async def _write(dsn: str, write: str) -> float:
+    conn = await asyncpg.connect(dsn, timeout=ANSWER_WITHIN, command_timeout=ANSWER_WITHIN, statement_cache_size=0)
+    try:
+        await conn.execute(write)
+        return time.monotonic()
+    finally:
+        with suppress(Exception):
+            await conn.close(timeout=1)

@@ -1,0 +1,111 @@
+"""Site: all a fault can lay its hands on."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from howdah.torture.crew import Beats, Crew, Hand
+from howdah.torture.line import Line
+from howdah.torture.load import Load
+from howdah.torture.wound import Healing, Wound
+
+
+@dataclass(slots=True)
+class Site:
+    """A server, the wires to it, the crew that works on it, and the load it is under."""
+
+    place: Any
+    """The PostgreSQL; see ``servers``."""
+    line: Line
+    """Between everybody and PostgreSQL."""
+    web: Line
+    """Between workers without a database and their control plane."""
+    port: int
+    """Of the control plane itself."""
+    crew: Crew
+    load: Load
+    beats: Beats
+    chance: random.Random
+    say: Callable[[str], None]
+    wounds: list[Wound] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """What is being done now, by name."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def dsn(self) -> str:
+        """Of the database, through the line."""
+        return through(self.place.dsn, self.line)
+
+    @property
+    def url(self) -> str:
+        """Of the control plane, through its line."""
+        host, port = self.web.address
+        return f"http://{host}:{port}"
+
+    def hurt(
+        self,
+        did: str,
+        *hands: Hand,
+        shows: Healing = "none",
+        within: float = 0.0,
+    ) -> Wound:
+        """Note that something was done, now."""
+        wound = Wound(
+            self.faults[-1] if self.faults else "",
+            did,
+            time.monotonic(),
+            pids=[hand.pid for hand in hands],
+            shows=shows,
+            within=within,
+        )
+        self.wounds.append(wound)
+        self.say(did)
+        return wound
+
+    def heal(self, wound: Wound) -> None:
+        """Note that it was undone, now."""
+        wound.healed = time.monotonic()
+        self.say(f"{wound.did}: over")
+
+    def man(self, hand: Hand) -> Hand:
+        """Start another in the place of one that is gone."""
+        if hand.role == "worker":
+            return self.crew.worker(self.dsn)
+        if hand.role == "plane":
+            return self.crew.plane(self.dsn, self.port)
+        return self.crew.agent(self.url)
+
+    def anyone(self, *roles: Any) -> Hand | None:
+        """One at work in these roles, by chance; nobody when there is none."""
+        hands = self.crew.of(*roles)
+        return self.chance.choice(hands) if hands else None
+
+    async def rest(self, least: float, most: float) -> None:
+        """Let some time pass, or the run be over."""
+        try:
+            async with asyncio.timeout(self.chance.uniform(least, most)):
+                await self.over.wait()
+        except TimeoutError:
+            pass
+
+    def thaw(self) -> None:
+        """Nobody stays frozen."""
+        for hand in self.crew.hands:
+            if hand.frozen:
+                self.crew.signal(hand, signal.SIGCONT)
+
+
+def through(dsn: str, line: Line) -> str:
+    """The DSN by way of a line."""
+    parts = urlsplit(dsn)
+    host, port = line.address
+    credentials, at, _ = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{credentials}{at}{host}:{port}"))

@@ -1,0 +1,160 @@
+"""The checker notices everything that must never be: each kind of harm is done to good books, and found."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from howdah.torture.books import open_books
+from howdah.torture.checker import check
+from howdah.torture.ledger import Entry
+
+
+def line(what, front, *marks, **more):
+    return Entry(1.0, what, front, list(marks), 7, **more)
+
+
+GOOD = [
+    line("intend", "jobs", 1),
+    line("acked", "jobs", 1),
+    line("start", "jobs", 1, attempt=1, token=10),
+    line("end", "jobs", 1, attempt=1, token=10),
+    line("intend", "plain", 2),
+    line("acked", "plain", 2),
+    line("start", "plain", 2, attempt=1, token=10),
+    line("end", "plain", 2, attempt=1, token=10),
+    line("intend", "tables", 3),
+    line("acked", "tables", 3),
+    line("start", "tables", 3, attempt=1, token=11),
+    line("intend", "events", 4, 5),
+    line("acked", "events", 4, 5),
+    line("intend", "jobs", 6),
+    line("refused", "jobs", 6),
+    line("intend", "jobs", 7),
+    line("unknown", "jobs", 7),
+]
+"""A ledger of a run in which nothing went wrong."""
+
+
+def books():
+    good = open_books(GOOD)
+    good.effects = [
+        {"front": "jobs", "mark": 1, "stream": "", "version": 0},
+        {"front": "tables", "mark": 3, "stream": "", "version": 0},
+        *(
+            {"front": front, "mark": mark, "stream": "1", "version": version}
+            for front in ("events", "shards")
+            for version, mark in ((1, 4), (2, 5))
+        ),
+    ]
+    for mark in (1, 2):
+        good.jobs[mark] = [{"state": "done", "attempt": 1, "max_attempts": 100}]
+    good.rows[3] = [{"state": "completed"}]
+    return good
+
+
+def test_good_books_are_good():
+    assert check(books()) == []
+
+
+def drop_effect(books):
+    books.effects = books.effects[1:]
+
+
+def double_effect(books):
+    books.effects.append(dict(books.effects[0]))
+
+
+def lose_job(books):
+    del books.jobs[2]
+
+
+def fail_job(books):
+    books.jobs[2][0]["state"] = "failed"
+
+
+def leave_job_waiting(books):
+    books.jobs[1][0]["state"] = "queued"
+
+
+def make_job_twice(books):
+    books.jobs[1] *= 2
+
+
+def believe_a_zombie(books):
+    books.jobs[2][0]["attempt"] = 2
+
+
+def exceed_attempts(books):
+    books.jobs[2][0] |= {"attempt": 101}
+
+
+def lose_event(books):
+    books.effects = [row for row in books.effects if (row["front"], row["mark"]) != ("shards", 5)]
+
+
+def double_event(books):
+    books.effects.append(books.effects[-1])
+
+
+def swap_events(books):
+    books.effects[2], books.effects[3] = books.effects[3], books.effects[2]
+
+
+def lose_row(books):
+    books.rows[3][0]["state"] = "processing"
+
+
+def rolled_back_but_done(books):
+    books.effects.append({"front": "jobs", "mark": 6, "stream": "", "version": 0})
+
+
+def out_of_nowhere(books):
+    books.effects.append({"front": "jobs", "mark": 99, "stream": "", "version": 0})
+
+
+def start_twice_under_one_lease(books):
+    books.starts["plain", 2] *= 2
+
+
+def misplace(books):
+    books.misplaced = [{"id": 5, "places": ["ready", "lease 7"]}]
+
+
+HARM = [
+    (drop_effect, "I1"),
+    (double_effect, "I3"),
+    (lose_job, "I1"),
+    (fail_job, "I1"),
+    (leave_job_waiting, "I1"),
+    (make_job_twice, "I7"),
+    (believe_a_zombie, "I4"),
+    (exceed_attempts, "I6"),
+    (lose_event, "I1"),
+    (double_event, "I3"),
+    (swap_events, "I9"),
+    (lose_row, "I1"),
+    (rolled_back_but_done, "I2"),
+    (out_of_nowhere, "I2"),
+    (start_twice_under_one_lease, "I5"),
+    (misplace, "I5"),
+]
+
+
+@pytest.mark.parametrize(("harm", "invariant"), HARM, ids=[harm.__name__ for harm, _ in HARM])
+def test_harm_is_noticed(harm, invariant):
+    bad = copy.deepcopy(books())
+    harm(bad)
+    assert invariant in {finding.invariant for finding in check(bad)}
+
+
+def test_what_nobody_was_told_about_may_have_happened_once_or_not_at_all():
+    once = books()
+    once.effects.append({"front": "jobs", "mark": 7, "stream": "", "version": 0})
+    once.jobs[7] = [{"state": "done", "attempt": 1, "max_attempts": 100}]
+    once.starts["jobs", 7] = [line("start", "jobs", 7, attempt=1, token=12)]
+    once.ends["jobs", 7] = [line("end", "jobs", 7, attempt=1, token=12)]
+    assert check(once) == []
+    once.effects.append(once.effects[-1])
+    assert [finding.invariant for finding in check(once)] == ["I3"]

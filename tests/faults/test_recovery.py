@@ -1,0 +1,59 @@
+"""How long it took to go on is read from the ledger alone."""
+
+from __future__ import annotations
+
+from howdah.torture.ledger import Entry
+from howdah.torture.recovery import recoveries
+from howdah.torture.wound import Wound
+
+
+def start(at, pid, mark, token=1):
+    return Entry(at, "start", "jobs", [mark], pid, 1, token)
+
+
+def end(at, pid, mark, token=1):
+    return Entry(at, "end", "jobs", [mark], pid, 1, token)
+
+
+def test_the_jobs_of_a_killed_process_are_timed_from_its_death_to_their_next_start():
+    entries = [
+        start(1, 7, 1),
+        end(2, 7, 1),  # over before
+        start(3, 7, 2, token=2),
+        start(3, 8, 3, token=3),  # somebody else's
+        start(14, 8, 2, token=4),
+        end(15, 8, 2, token=4),
+    ]
+    [found] = recoveries(entries, [Wound("kill", "kill", 10.0, pids=[7], shows="jobs", within=3)], set(), 20)
+    assert (found.seconds, found.missing, found.late) == ([4.0], 0, [4.0])
+
+
+def test_a_job_that_never_starts_again_is_missed():
+    entries = [start(3, 7, 2)]
+    [found] = recoveries(entries, [Wound("kill", "kill", 10.0, pids=[7], shows="jobs", within=3)], set(), 20)
+    assert (found.seconds, found.missing) == ([], 1)
+
+
+def test_a_job_that_failed_and_ran_again_before_has_nothing_to_recover():
+    entries = [start(3, 7, 2), start(5, 7, 2, token=2), end(6, 7, 2, token=2)]
+    [found] = recoveries(entries, [Wound("kill", "kill", 10.0, pids=[7], shows="jobs", within=3)], set(), 20)
+    assert (found.seconds, found.missing) == ([], 0)
+
+
+def test_processes_are_timed_from_the_healing_to_their_next_start():
+    entries = [start(1, 7, 1), start(1, 8, 2), start(9, 8, 3), start(12.5, 7, 4), start(13, 8, 5)]
+    wound = Wound("restart", "restart", 8.0, healed=12.0, pids=[7, 8], shows="hands", within=0.8)
+    [found] = recoveries(entries, [wound], set(), 20)
+    assert (sorted(found.seconds), found.missing, found.late) == ([0.5, 1.0], 0, [1.0])
+
+
+def test_a_process_that_never_works_again_is_missed_unless_it_is_gone_or_hurt_again():
+    entries = [start(1, 7, 1), start(1, 8, 2), start(1, 9, 3)]
+    wounds = [
+        Wound("cut", "cut", 8.0, pids=[7, 8, 9], shows="hands", within=5),
+        Wound("kill", "kill", 9.0, pids=[8]),
+    ]
+    [found] = recoveries(entries, wounds, {9}, 20)
+    assert found.missing == 1
+    [early] = recoveries(entries, wounds, {9}, 12)
+    assert early.missing == 0, "there was no work to begin"

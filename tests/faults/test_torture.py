@@ -1,0 +1,69 @@
+"""Howdah under torture: every front, real processes, several faults; and the same checker when a guard is off."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from howdah.torture.all import torture
+from howdah.torture.faults import faults
+from howdah.torture.report import lines
+from kit.command import Command
+
+pytestmark = [pytest.mark.anyio, pytest.mark.stories]
+
+SEED = int(os.environ.get("HOWDAH_TORTURE_SEED", "1"))
+SECONDS = float(os.environ.get("HOWDAH_TORTURE_SECONDS", "20"))
+
+
+def chosen(*names):
+    return [faults()[name] for name in names]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "names",
+    [("kill", "freeze", "stop"), ("cut", "terminate", "dark", "restart")],
+    ids=["processes", "connections"],
+)
+async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, names):
+    report = await torture(chosen(*names), seconds=SECONDS, seed=SEED, folder=tmp_path)
+    said = "\n".join(lines(report))
+    assert not report.broken, said
+    assert report.wounds, said
+    assert report.effects > 100, said
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("fault", "guard"), [("kill", "reset"), ("freeze", "fence"), ("cut", "transaction"), ("slow", "frontier")]
+)
+async def test_without_a_guard_the_checker_notices(tmp_path, fault, guard):
+    report = await torture(chosen(fault), seconds=12, seed=SEED, folder=tmp_path, without=guard)
+    assert report.broken, "\n".join(lines(report))
+
+
+def test_the_faults_are_listed_with_their_controls():
+    with Command("torture", "--list") as command:
+        assert command.ends() == 0
+        assert "kill" in command.output
+        assert "without fence" in command.output
+
+
+def test_every_fault_has_a_control():
+    assert all(fault.controls for fault in faults().values())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--fault", "rain"), "there is no fault 'rain'; known are kill"),
+        (("--fault", "restart", "--dsn", "postgresql://h:1/x"), "restart would hurt a server that is not ours"),
+        (("--fault", "kill", "--dsn", "postgresql:///x"), "the DSN has to name a host"),
+    ],
+)
+def test_what_cannot_be_is_said(words, said):
+    with Command("torture", *words) as command:
+        assert command.ends() == 2, command.output
+        assert said in command.output
