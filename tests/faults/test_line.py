@@ -83,3 +83,14 @@ async def test_slow_is_slow_in_both_directions(place, line):
     assert time.monotonic() - began >= 0.2
     conn.terminate()
     await asyncio.sleep(0)
+
+
+async def test_mute_loses_the_answer_and_not_what_was_done(place, line):
+    conn = await database(place, line).connect("claim")
+    await conn.execute("drop table if exists heard; create table heard (n int)")
+    line.mute("claim")
+    with pytest.raises((OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)):
+        await conn.execute("insert into heard values (1)")
+    again = await database(place, line).connect("claim")
+    assert await again.fetchval("select count(*) from heard") == 1
+    again.terminate()

@@ -14,7 +14,7 @@ from howdah.service import Outage, wait, wait_any
 
 log = logging.getLogger("howdah")
 
-PROBE_EVERY = 15.0
+PROBE_EVERY = 10.0
 PROBE_PATIENCE = 2.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 CLOCK = "HOWDAH_TORTURE_CLOCK"
 """The environment variable with the seconds by which the clock of a worker is wrong."""
@@ -19,7 +20,7 @@ GUARDS = {
     "promote": "nobody looks for jobs that have come due",
     "poll": "nobody looks without being woken, and nobody checks whether wake-ups arrive",
     "process": "handlers that take their process with them run in that of the worker",
-    "heal": "workers do not open a connection again that broke",
+    "timeout": "workers wait for an answer as long as it takes",
 }
 """What can be switched off, and what is so then."""
 IN_DATABASE = frozenset({"fence", "reset", "frontier", "key"})
@@ -50,10 +51,17 @@ def apply() -> None:
         from howdah.pg import listen
 
         listen.PROBE_EVERY = 1000.0
-    if off("heal"):
+    if off("timeout"):
         from howdah.pg.database import Session
 
-        Session.drop = lambda *_: None  # type: ignore[method-assign]
+        Session.fetch = _patient(Session.fetch)  # type: ignore[method-assign]
+
+
+def _patient(fetch: Any) -> Any:
+    async def patiently(session: Any, statement: str, *args: Any, timeout: float | None = None) -> Any:
+        return await fetch(session, statement, *args, timeout=1000.0)
+
+    return patiently
 
 
 async def _nothing(*_: object) -> None:

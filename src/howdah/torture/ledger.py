@@ -17,9 +17,10 @@ import msgspec
 FOLDER = "HOWDAH_TORTURE_LEDGER"
 """The environment variable with the folder of the ledger."""
 
-What = Literal["intend", "acked", "refused", "unknown", "start", "end", "lost", "deaf"]
+What = Literal["intend", "acked", "refused", "unknown", "start", "end", "record", "lost", "beat", "heard"]
 """Of clients: ``intend``, then what they were told: ``acked``, ``refused`` (it surely did not happen) or ``unknown``.
-Of handlers: ``start``, and ``end`` right before they return. Of workers: ``lost``, jobs that were theirs no longer."""
+Of handlers: ``start``, and ``end`` right before they return. Of workers: ``record``, outcomes were accepted; ``lost``,
+jobs were theirs no longer; ``beat``, the heart beats; ``heard``, wake-ups arrive after all."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -17,6 +17,8 @@ Address = tuple[str, int]
 
 STARTUP, REQUEST_TLS = 196_608, 80_877_103
 CHUNK = 65_536
+COMPLETE, IDLE = b"C\0\0\0", b"Z\0\0\0\x05I"
+"""Of PostgreSQL's messages: the head of CommandComplete, and all of ReadyForQuery outside of a transaction."""
 
 
 @dataclass(eq=False, slots=True)
@@ -29,7 +31,7 @@ class Wire:
     dead: bool = False
     """Nothing arrives any more, in either direction, and nobody is told."""
     mute: bool = False
-    """What is asked arrives, and is done; the answers do not."""
+    """The next answer that says something was done is lost, and the connection with it."""
 
 
 @dataclass(slots=True)
@@ -74,7 +76,7 @@ class Line:
         return len(wires)
 
     def mute(self, role: str | None = None) -> int:
-        """Lose the answers of connections, for as long as they last. Returns how many."""
+        """Lose of every connection the next answer that says something was done. Returns how many."""
         wires = self.of(role)
         for wire in wires:
             wire.mute = True
@@ -84,7 +86,8 @@ class Line:
         """Everything passes again; what went dead is cut, as when a firewall comes to its senses."""
         self.dark, self.delay = False, 0.0
         for wire in list(self.wires):
-            if wire.dead or wire.mute:
+            wire.mute = False
+            if wire.dead:
                 _reset(wire.client)
                 _reset(wire.server)
 
@@ -134,10 +137,16 @@ class Line:
                     await asyncio.sleep(self.delay)
                 while wire.dead or self.dark:
                     await asyncio.sleep(0.05)
-                if not (wire.mute and sink is wire.client):
-                    sink.write(data)
-                    await sink.drain()
-        sink.transport.abort()
+                if wire.mute and sink is wire.client and _is_done(data):
+                    break
+                sink.write(data)
+                await sink.drain()
+        _reset(sink)
+
+
+def _is_done(data: bytes) -> bool:
+    """Whether a server says that something was done: a command is complete and no transaction open, or by HTTP."""
+    return (data.endswith(IDLE) and COMPLETE in data) or data.startswith(b"HTTP/")
 
 
 def _role(data: bytes) -> tuple[str, bool]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from howdah.errors import DatabaseUnreachable
+from howdah.errors import DatabaseFull, DatabaseUnreachable
 from howdah.pg import sql
 from howdah.pg.database import BROKEN, Database
 from howdah.torture import app as tortured
@@ -172,6 +172,8 @@ class Load:
             async with asyncio.timeout(2 * PATIENCE):
                 await ask()
             told = "acked" if kept else "refused"
+        except DatabaseFull:  # it said that nothing happened
+            told = "refused"
         except UNSURE:
             told = "unknown" if kept else "refused"
         except asyncpg.PostgresError:  # the server said no: it did not happen

@@ -16,10 +16,15 @@ __all__ = ["app", "poison"]
 
 
 def _hear(name: str, facts: dict[str, Any]) -> None:
-    if name == "job.lost":
-        pen().write("lost", "", *(job.id for job in facts["jobs"]), kind=facts["reason"])
-    elif name == "listen.deaf":
-        pen().write("deaf")
+    match name:
+        case "job.lost":
+            pen().write("lost", "", *(job.id for job in facts["jobs"]), kind=facts["reason"])
+        case "job.ack" if not all(ack.recorded for ack in facts["acks"]):
+            pen().write("record")
+        case "node.beat":
+            pen().write("beat")
+        case "listen.heard":
+            pen().write("heard")
 
 
 open_to(os.environ[YARD])

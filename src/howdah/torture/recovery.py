@@ -13,6 +13,8 @@ from howdah.torture.wound import Wound
 
 AGAIN = ("jobs", "plain", "tables", "fleet")
 """Fronts whose work starts again somewhere else."""
+CLAIMED = ("jobs", "plain", "fleet")
+"""Fronts whose start shows that jobs are claimed."""
 
 
 class Recovery(msgspec.Struct, frozen=True):
@@ -32,18 +34,20 @@ class Recovery(msgspec.Struct, frozen=True):
 def recoveries(entries: Sequence[Entry], wounds: Sequence[Wound], gone: set[int], until: float) -> list[Recovery]:
     """Of every wound that shows. ``gone``: processes that ended; ``until``: when the last work was asked for."""
     starts = [entry for entry in entries if entry.what == "start"]
-    by_pid: dict[int, list[float]] = defaultdict(list)
+    signs: dict[tuple[int, str], list[float]] = defaultdict(list)
     by_mark: dict[tuple[str, int], list[Entry]] = defaultdict(list)
     for entry in starts:
-        by_pid[entry.pid].append(entry.at)
         by_mark[entry.front, entry.marks[0]].append(entry)
+    for entry in entries:
+        if entry.what != "start" or entry.front in CLAIMED:
+            signs[entry.pid, entry.what].append(entry.at)
     ended = {(entry.pid, entry.front, entry.marks[0], entry.token) for entry in entries if entry.what == "end"}
     found = []
     for wound in wounds:
         if wound.shows == "jobs":
             found.append(_of_jobs(wound, starts, ended, by_mark))
         elif wound.shows == "hands":
-            found.append(_of_hands(wound, by_pid, wounds, gone, until))
+            found.append(_of_hands(wound, signs, wounds, gone, until))
     return found
 
 
@@ -70,16 +74,16 @@ def _of_jobs(
 
 
 def _of_hands(
-    wound: Wound, by_pid: dict[int, list[float]], wounds: Sequence[Wound], gone: set[int], until: float
+    wound: Wound, signs: dict[tuple[int, str], list[float]], wounds: Sequence[Wound], gone: set[int], until: float
 ) -> Recovery:
-    """When did those that were hurt begin something new?"""
+    """When did those that were hurt show that they go on?"""
     seconds, missing = [], 0
     for pid in wound.pids:
-        starts = by_pid.get(pid, [])
-        at = bisect_right(starts, wound.since)
-        again = next((other.at for other in wounds if other.at > wound.at and pid in other.pids), None)
-        if at < len(starts) and (again is None or starts[at] < again):
-            seconds.append(starts[at] - wound.since)
-        elif again is None and pid not in gone and starts and until > wound.since + wound.within:
-            missing += 1  # nothing else happened to it, there was work, and it never began any
+        shown = signs.get((pid, wound.sign), [])
+        at = bisect_right(shown, wound.since)
+        end = next((other.at for other in wounds if other.at > wound.since and pid in other.pids), until)
+        if at < len(shown) and shown[at] < end:
+            seconds.append(shown[at] - wound.since)
+        elif pid not in gone and signs.get((pid, "start")) and end > wound.since + wound.within:
+            missing += 1  # there was time, and nobody else hurt it
     return Recovery(wound, seconds, missing)

@@ -55,6 +55,7 @@ class Site:
         did: str,
         *hands: Hand,
         shows: Healing = "none",
+        sign: str = "start",
         within: float = 0.0,
     ) -> Wound:
         """Note that something was done, now."""
@@ -64,6 +65,7 @@ class Site:
             time.monotonic(),
             pids=[hand.pid for hand in hands],
             shows=shows,
+            sign=sign,
             within=within,
         )
         self.wounds.append(wound)

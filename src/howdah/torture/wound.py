@@ -20,6 +20,8 @@ class Wound(msgspec.Struct, omit_defaults=True):
     """When what was done was undone; none: it was not, or need not be."""
     pids: list[int] = []
     shows: Healing = "none"
+    sign: str = "start"
+    """What a process has to do again: start a job, ``record`` an outcome, ``beat``, or have ``heard`` a wake-up."""
     within: float = 0.0
     """Seconds for the recovery, from ``healed``, or from ``at`` where nothing was undone."""
 

@@ -24,11 +24,11 @@ async def cut(site: Site) -> None:
 
 
 async def mute(site: Site) -> None:
-    """For a moment nobody hears an answer to what was done; then the connections are reset."""
+    """Of every connection the next answer that says something was done is lost, and the connection with it."""
     wound = site.hurt("lose the answers", *site.crew.of("worker"), shows="hands", within=SOON)
     site.line.mute()
     site.web.mute()
-    await site.rest(0.2, 1.0)
+    await site.rest(0.5, 1.5)
     site.line.heal()
     site.web.heal()
     site.heal(wound)
@@ -53,14 +53,14 @@ async def dark(site: Site) -> None:
     site.heal(wound)
 
 
-def dead(role: str) -> Hurt:
+def dead(role: str, sign: str) -> Hurt:
     """The connections of one role go dead; new ones are alive."""
 
     async def hurt(site: Site) -> None:
-        wound = site.hurt(f"dead {role} connections", *site.crew.of("worker"), shows="hands", within=NOTICED)
+        hands = site.crew.of("worker")
+        site.hurt(f"dead {role} connections", *hands, shows="hands", sign=sign, within=NOTICED)
         site.line.kill(role)
-        await site.rest(NOTICED, NOTICED + 2)
-        assert wound.healed is None
+        await asyncio.sleep(NOTICED + 1)
 
     return hurt
 
@@ -80,7 +80,14 @@ async def terminate(site: Site) -> None:
     await asyncio.sleep(0)
 
 
-CONTROLS = {"claim": "heal", "ack": "heal", "heartbeat": "heal", "listen": "poll", "pool": "transaction"}
+ROLES = (
+    ("claim", "start", "timeout"),
+    ("ack", "record", "timeout"),
+    ("heartbeat", "beat", "timeout"),
+    ("listen", "heard", "poll"),
+    ("pool", "start", "transaction"),
+)
+"""Roles whose connections go dead, what shows that they live again, and the control."""
 
 FAULTS = [
     Fault(name="cut", about="connections are reset", hurt=cut, controls=("transaction",), pause=(0.5, 5)),
@@ -90,8 +97,12 @@ FAULTS = [
     Fault(name="terminate", about="backends are terminated", hurt=terminate, controls=("transaction",)),
     *(
         Fault(
-            name=f"dead-{role}", about=f"{role} connections go dead", hurt=dead(role), controls=(guard,), pause=(1, 2)
+            name=f"dead-{role}",
+            about=f"{role} connections go dead",
+            hurt=dead(role, sign),
+            controls=(guard,),
+            pause=(1, 2),
         )
-        for role, guard in CONTROLS.items()
+        for role, sign, guard in ROLES
     ),
 ]
