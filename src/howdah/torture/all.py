@@ -54,12 +54,15 @@ async def torture(
             settle=SETTLE if without is None else SETTLE / 2,
             say=say,
         )
-        return await run.run()
+        report = await run.run()
+        if dsn is not None:
+            await run.clear()
+        return report
 
 
 def _place(faults: Sequence[Fault], dsn: str | None) -> Any:
     if dsn is not None:
-        if needy := [fault.name for fault in faults if not fault.ours]:
+        if needy := [fault.name for fault in faults if fault.hurts_server]:
             raise ConfigError(f"{', '.join(needy)} would hurt a server that is not ours; leave --dsn out")
         return Given(dsn)
     names = {fault.place for fault in faults}

@@ -46,6 +46,8 @@ class Hand:
     """When it was seen to be gone."""
     wanted: bool = False
     """Whether we ended it."""
+    told: bool = False
+    """Whether it was told to end, which it has to do without an error."""
     peak: int = 0
     """Largest memory it was seen with, in bytes."""
 
@@ -97,12 +99,21 @@ class Crew:
         words = ["worker", "-a", APP, "-q", "fleet", "-c", "4", "--server", url, *self._times()]
         return self._start("agent", words, **environment)
 
+    def is_at_work(self, hand: Hand) -> bool:
+        """Whether it has written anything into the ledger yet; a control plane never does."""
+        return hand.role == "plane" or any(Path(self._environment[FOLDER]).glob(f"{hand.pid}.*"))
+
     def signal(self, hand: Hand, number: signal.Signals) -> None:
         """Send one a signal."""
         with suppress(ProcessLookupError):
             hand.process.send_signal(number)
         if number in (signal.SIGSTOP, signal.SIGCONT):
             hand.frozen = number == signal.SIGSTOP
+
+    def tell(self, hand: Hand) -> None:
+        """Tell one to end as a deploy does."""
+        hand.wanted = hand.told = True
+        self.signal(hand, signal.SIGTERM)
 
     def kill(self, hand: Hand) -> None:
         """End one at once, frozen or not."""
@@ -120,7 +131,7 @@ class Crew:
                 hand.look()
                 continue
             self._bury(hand)
-            if not hand.wanted:
+            if not hand.wanted or (hand.told and hand.process.returncode):
                 deserters.append(hand)
         return deserters
 

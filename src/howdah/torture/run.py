@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from howdah.errors import ConfigError
 from howdah.pg import migrate, sql
 from howdah.pg.database import BROKEN, Database
 from howdah.torture import books, guards
@@ -96,11 +96,24 @@ class Run:
             await self._dismiss(site)
             return await self._judge(site, ledger, settled=settled, left=left, took=took, until=asked_until)
 
-    async def _lay_out(self) -> None:
-        self._say("migrating")
-        await migrate.migrate(self._database)
+    async def clear(self) -> None:
+        """Leave nothing in the database."""
         conn = await self._connect()
         try:
+            await conn.execute(self._sql["clear"])
+        finally:
+            await conn.close()
+
+    async def _lay_out(self) -> None:
+        self._say("migrating")
+        conn = await self._connect()
+        try:
+            if await conn.fetchval(self._sql["taken"]):
+                raise ConfigError(
+                    f"schema {SCHEMA} or {YARD} is there already: another run is going on, or one was killed; in that"
+                    f" case: drop schema {SCHEMA} cascade; drop schema {YARD} cascade"
+                )
+            await migrate.migrate(self._database)
             await conn.execute(self._sql["open"])
             if self._without in guards.IN_DATABASE:
                 await conn.execute(self._sql[f"without_{self._without}"])
@@ -208,8 +221,7 @@ class Run:
         """Everybody is told to end, and has to."""
         hands = list(site.crew.hands)
         for hand in hands:
-            hand.wanted = True
-            site.crew.signal(hand, signal.SIGTERM)
+            site.crew.tell(hand)
         until = time.monotonic() + self._beats.grace + 10
         while any(hand.alive for hand in hands) and time.monotonic() < until:
             await asyncio.sleep(0.05)

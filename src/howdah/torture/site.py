@@ -85,6 +85,12 @@ class Site:
             return self.crew.plane(self.dsn, self.port)
         return self.crew.agent(self.url)
 
+    async def replace(self, hand: Hand) -> None:
+        """Start another in the place of one that is gone, and wait until it works: somebody has to take over."""
+        other = self.man(hand)
+        while not self.crew.is_at_work(other) and other.alive and not self.over.is_set():
+            await asyncio.sleep(0.05)
+
     def anyone(self, *roles: Any) -> Hand | None:
         """One at work in these roles, by chance; nobody when there is none."""
         hands = self.crew.of(*roles)

@@ -29,7 +29,7 @@ FAULTS = [
         controls=("transaction",),
         pause=(3, 8),
         place="small-tables",
-        ours=False,
+        hurts_server=True,
     ),
     Fault(
         name="wal-full",
@@ -38,6 +38,6 @@ FAULTS = [
         controls=("transaction",),
         pause=(3, 8),
         place="small-log",
-        ours=False,
+        hurts_server=True,
     ),
 ]

@@ -44,7 +44,7 @@ async def _fail_over(site: Site, did: str, act: Callable[[], Awaitable[object]])
 
 def _fault(name: str, about: str, hurt: Callable[[Site], Awaitable[None]]) -> Fault:
     return Fault(
-        name=name, about=about, hurt=hurt, controls=("transaction",), pause=(3, 8), place="cluster", ours=False
+        name=name, about=about, hurt=hurt, controls=("transaction",), pause=(3, 8), place="cluster", hurts_server=True
     )
 
 

@@ -24,5 +24,5 @@ class Fault:
     """Least and most seconds between one time and the next."""
     place: str = "single"
     """The server it needs, by name; see ``servers``."""
-    ours: bool = True
-    """Whether it works on a database of somebody else's; otherwise it needs a server that may be hurt."""
+    hurts_server: bool = False
+    """Then it is not for a server of somebody else's."""

@@ -47,8 +47,9 @@ async def clock(site: Site) -> None:
     ahead = site.chance.choice([-HOURS, HOURS])
     site.hurt(f"a clock {ahead:+,} s off", hand, shows="jobs", within=site.beats.lease + 5)
     site.crew.kill(hand)
-    site.crew.worker(site.dsn, HOWDAH_TORTURE_CLOCK=str(ahead))
-    await asyncio.sleep(0)
+    other = site.crew.worker(site.dsn, HOWDAH_TORTURE_CLOCK=str(ahead))
+    while not site.crew.is_at_work(other) and other.alive and not site.over.is_set():
+        await asyncio.sleep(0.05)
 
 
 FAULTS = [

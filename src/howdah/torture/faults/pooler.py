@@ -27,7 +27,7 @@ FAULTS = [
         controls=("transaction",),
         pause=(2, 8),
         place=f"pooled-{mode}",
-        ours=False,
+        hurts_server=True,
     )
     for mode in ("session", "transaction")
 ]

@@ -20,7 +20,7 @@ async def kill(site: Site) -> None:
     site.hurt(f"kill -9 {hand.role} {hand.pid}", hand, shows="jobs", within=site.beats.lease + 5)
     site.crew.kill(hand)
     await asyncio.sleep(site.chance.uniform(0, 0.5))
-    site.man(hand)
+    await site.replace(hand)
 
 
 async def freeze(site: Site) -> None:
@@ -41,17 +41,15 @@ async def stop(site: Site) -> None:
     hand = site.anyone(site.chance.choice(("worker", "worker", "agent")))
     if hand is None:
         return
+    await site.replace(hand)
     site.hurt(f"stop {hand.role} {hand.pid}", hand, shows="jobs", within=site.beats.grace + 7)
-    hand.wanted = True
-    site.crew.signal(hand, signal.SIGTERM)
-    site.man(hand)
+    site.crew.tell(hand)
     try:
         async with asyncio.timeout(site.beats.grace + 5):
             while hand.alive:
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        hand.wanted = False  # it is found among those that did not end as told
-        site.crew.signal(hand, signal.SIGKILL)
+        site.crew.signal(hand, signal.SIGKILL)  # it is found among those that did not end as told
 
 
 FAULTS = [

@@ -34,7 +34,7 @@ FAULTS = [
         hurt=restart,
         controls=("transaction",),
         pause=(5, 15),
-        ours=False,
+        hurts_server=True,
     ),
     Fault(
         name="crash",
@@ -42,6 +42,6 @@ FAULTS = [
         hurt=crash,
         controls=("transaction",),
         pause=(5, 15),
-        ours=False,
+        hurts_server=True,
     ),
 ]

@@ -17,7 +17,7 @@ from howdah.pg.binaries import DISTRIBUTION
 from howdah.torture.servers.kept import Folder, Program, in_thread, look_for
 from howdah.torture.servers.member import Member
 from howdah.torture.servers.ports import HOST, free_ports
-from howdah.torture.servers.writable import until_writable
+from howdah.torture.servers.writable import until_steady
 
 PACKAGES = {
     "patroni": "patroni",
@@ -107,8 +107,8 @@ class Cluster:
         await self._stack.aclose()
 
     async def writable(self, patience: float) -> float:
-        """Wait until somebody takes writes, at most ``patience`` seconds; returns the monotonic moment."""
-        return await until_writable(self.dsn, patience)
+        """Wait until somebody takes writes for good, at most ``patience`` seconds; returns the monotonic moment."""
+        return await until_steady(self.dsn, patience)
 
     async def leader(self) -> str:
         """The name of the primary, as soon as there is one."""
@@ -216,6 +216,7 @@ def _etcd(folder: Folder, port: int, peer: int) -> Program:
         "listen-peer-urls": peers,
         "initial-advertise-peer-urls": peers,
         "initial-cluster": f"e1={peers}",
+        "enable-v2": "true",
         "logger": "zap",
     }
     return Program("etcd", ["etcd", *(f"--{name}={value}" for name, value in options.items())], folder)

@@ -81,7 +81,9 @@ class Member:
             "scope": "howdah",
             "name": self.name,
             "restapi": here,
-            "etcd3": {"hosts": [etcd]},
+            # By its older protocol: with the newer one, a Patroni that was frozen can no longer change who follows
+            # synchronously, and writes wait for ever.
+            "etcd": {"hosts": [etcd]},
             "bootstrap": {
                 "dcs": CLUSTER,
                 "initdb": [{"encoding": "UTF8"}, {"locale": "C.UTF-8"}, "data-checksums"],

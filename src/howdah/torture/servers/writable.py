@@ -14,6 +14,10 @@ from howdah.errors import DatabaseUnreachable
 WRITE = "select pg_logical_emit_message(true, 'howdah', 'is anybody there?')"
 LOOK_EVERY = 0.05
 ANSWER_WITHIN = 3.0
+STEADY = 3.0
+"""Seconds for which writes have to be accepted."""
+STALL = 1.0
+"""Seconds of waiting that are as good as a refusal."""
 
 
 async def until_writable(dsn: str, patience: float, write: str = WRITE) -> float:
@@ -32,6 +36,21 @@ async def until_writable(dsn: str, patience: float, write: str = WRITE) -> float
             if time.monotonic() > until:
                 raise DatabaseUnreachable(f"the server took no write in {patience:g} s: {error!r}") from error
         await asyncio.sleep(LOOK_EVERY)
+
+
+async def until_steady(dsn: str, patience: float) -> float:
+    """Wait until writes are accepted and stay so; returns the monotonic moment from which on they were.
+
+    A new primary takes writes, and then keeps them waiting for a standby that is not there yet: it takes none.
+    """
+    until = time.monotonic() + patience
+    since = await until_writable(dsn, patience)
+    while (began := time.monotonic()) < min(since + STEADY, until):
+        moment = await until_writable(dsn, until - began)
+        if moment - began > STALL:
+            since = moment
+        await asyncio.sleep(LOOK_EVERY)
+    return since
 
 
 async def _write(dsn: str, write: str) -> float:
