@@ -77,23 +77,34 @@ begin
         to howdah_read;
 
     grant select, insert, update, delete on all tables in schema howdah to howdah_worker, howdah_fleet;
-    grant usage, select, update on all sequences in schema howdah to howdah_worker, howdah_fleet;
     grant select on all tables in schema howdah to howdah_read;
-    grant select on all sequences in schema howdah to howdah_read;
+    grant select on all sequences in schema howdah to howdah_worker, howdah_fleet, howdah_read;
+
+    -- These are drawn from; identity columns need no right for that. Only signs are set: whoever could set the others could
+    -- give out an id, or the token of a lease, a second time.
+    grant usage on sequence howdah.job_id, howdah.arrival, howdah.token to howdah_worker, howdah_fleet;
+    for each in
+        select relname as name from pg_class
+        where relnamespace = 'howdah'::regnamespace and relkind = 'S' and relname ~ '^sign_\d+$'
+    loop
+        execute format('grant update on sequence howdah.%I to howdah_worker, howdah_fleet', each.name);
+    end loop;
+    grant update on sequence howdah.log_exclusive to howdah_worker;
 
     -- The history of the schema is the owner's to write; events and the audit are never changed; tokens are made by the owner.
-    revoke insert, update, delete on howdah.migration from howdah_worker, howdah_fleet;
+    revoke insert, update, delete on howdah.migration, howdah.jobs from howdah_worker, howdah_fleet;
     revoke update, delete on howdah.event from howdah_worker;
     revoke update, delete, truncate on howdah.audit from howdah_worker, howdah_fleet;
     revoke insert, update, delete on howdah.event, howdah.consumer, howdah.share, howdah.checkpoint, howdah.parked, howdah.leader
         from howdah_fleet;
     revoke insert, update, delete on howdah.webhook, howdah.notice, howdah.queue_mark, howdah.queue_stuck from howdah_fleet;
-    revoke all on howdah.api_token from howdah_worker;
+    revoke all on howdah.api_token, howdah.login from howdah_worker;
     revoke insert, update, delete on howdah.api_token from howdah_fleet;
     grant update (used_at) on howdah.api_token to howdah_fleet;
+    revoke update on howdah.login from howdah_fleet;
 
     -- Whoever looks sees every column but the hashes.
-    for each in select unnest(array['api_token', 'node']) as name loop
+    for each in select unnest(array['api_token', 'login', 'node']) as name loop
         select string_agg(quote_ident(attname), ', ' order by attnum) into columns from pg_attribute
         where attrelid = format('howdah.%I', each.name)::regclass and attnum > 0 and not attisdropped
           and attname not in ('hash', 'credential');

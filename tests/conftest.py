@@ -1,7 +1,7 @@
 """What every test may ask for: one PostgreSQL per run.
 
 HOWDAH_TEST_PG names the major version of the embedded server; HOWDAH_TEST_DSN another server to use instead,
-as its superuser.
+as its superuser. HOWDAH_TEST_ROLES lets applications work as the roles of deploy/roles.sql, see ``kit.roles``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -21,7 +21,8 @@ from psycopg import sql
 from howdah import Howdah
 from howdah.pg import embedded, migrate
 from howdah.pg.database import Database
-from kit.pooler import Pooler
+from howdah.torture.servers.pooler import Pooler
+from kit.roles import AS_ROLES, as_role, drop_roles, give_passwords, run_roles, settle
 
 numbers = itertools.count()
 
@@ -39,6 +40,13 @@ class NamedServer:
 
     def dsn_for(self, database: str) -> str:
         return urlunsplit(urlsplit(self.dsn)._replace(path="/" + quote(database, safe="")))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """As roles, what only a superuser can do is left out."""
+    for item in items if AS_ROLES else ():
+        if marker := item.get_closest_marker("superuser"):
+            item.add_marker(pytest.mark.skip(reason=f"only as superuser: {marker.args[0]}"))
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +82,13 @@ def template(server: embedded.Server | NamedServer) -> str:
     name = f"howdah_template_{os.getpid()}"
     with psycopg.connect(server.dsn, autocommit=True) as conn:
         conn.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-    asyncio.run(migrate.migrate(Database(server.dsn_for(name))))
+    dsn = server.dsn_for(name)
+    if AS_ROLES:
+        settle(dsn)
+        dsn = as_role(dsn, "howdah_owner")
+    asyncio.run(migrate.migrate(Database(dsn)))
+    if AS_ROLES:
+        run_roles(dsn)
     return name
 
 
@@ -84,7 +98,8 @@ def database(server: embedded.Server | NamedServer, template: str, pooler: Poole
     name = f"howdah_test_{os.getpid()}_{next(numbers)}"
     with psycopg.connect(server.dsn, autocommit=True) as conn:
         conn.execute(sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template)))
-        yield Database(pooler.dsn_for(name) if pooler else server.dsn_for(name))
+        dsn = pooler.dsn_for(name) if pooler else server.dsn_for(name)
+        yield Database(as_role(dsn, "howdah_worker") if AS_ROLES else dsn)
         conn.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
 
 
@@ -106,3 +121,14 @@ async def conn(direct: Database) -> AsyncIterator[Any]:
     conn = await direct.connect("test")
     yield conn
     await conn.close()
+
+
+@pytest.fixture
+def roles(direct: Database) -> Iterator[Callable[[str], str]]:
+    """A migrated database on which deploy/roles.sql was run; gives its DSN by role."""
+    run_roles(direct.dsn)
+    try:
+        give_passwords(direct.dsn)
+        yield lambda role: as_role(direct.dsn, role)
+    finally:
+        drop_roles(direct.dsn)

@@ -58,6 +58,7 @@ def _targets(record: Record, rivals: Mapping[str, Rival]) -> Iterator[str]:
     yield ""
     yield "| | wanted | measured | beside | reached |"
     yield "|---|---|---|---|---|"
+    missed = []
     for target in TARGETS:
         reached = target.measure(record, rivals)
         sign = f"below {target.wanted:g}{target.unit}" if target.most else f"{target.wanted:g}x"
@@ -67,6 +68,13 @@ def _targets(record: Record, rivals: Mapping[str, Rival]) -> Iterator[str]:
         value = f"{number(reached.value)}{target.unit}" if target.most else f"{reached.value:.2f}x"
         yes = "yes" if target.says(reached.value) else "**no**"
         yield f"| {target.title} | {sign} | {value} | {reached.beside} | {yes} |"
+        if not target.says(reached.value):
+            missed.append(f"- **{target.title}**: {value} of {sign} beside {reached.beside}. {target.limits}".strip())
+    if missed:
+        yield ""
+        yield "Not reached:"
+        yield ""
+        yield from missed
 
 
 def _plots(drawn: Mapping[str, str]) -> Iterator[str]:

@@ -32,6 +32,8 @@ class Target:
     measure: Measure
     most: bool = False
     unit: str = ""
+    limits: str = ""
+    """What stands in the way where it is not reached, and what was tried."""
 
     def says(self, value: float) -> bool:
         """Whether this value is good enough."""

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+from msgspec import inspect as types
 from msgspec.structs import astuple
 
 from howdah.errors import ArgumentError, ConfigError, Poison
@@ -20,6 +21,7 @@ from howdah.secret import Secret, masked, pointers
 
 LARGEST = 1024 * 1024
 DEEPEST = 100
+NEVER_NULL = (types.BoolType, types.IntType, types.FloatType, types.StrType, types.DateTimeType, types.UUIDType)
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _DECOY = uuid4().hex
 
@@ -47,12 +49,24 @@ def encode(value: Any, *, what: str, largest: int = LARGEST, hook: Callable[[Any
     """``value`` as JSON that PostgreSQL keeps unharmed, or :class:`ArgumentError`."""
     try:
         data = _encoder(hook).encode(value)
-    except RecursionError:
-        raise ArgumentError(f"{what} is nested too deeply; {DEEPEST} levels are allowed") from None
-    except UnicodeEncodeError as error:
-        raise ArgumentError(f"{what} holds a lone surrogate, which is not text: {error.reason}") from None
-    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-        raise ArgumentError(f"{what} cannot be sent as JSON: {error}") from None
+    except Exception as error:
+        raise _unsendable(error, what) from None
+    _check(data, value, what=what, largest=largest, hook=hook)
+    return data
+
+
+def _unsendable(error: Exception, what: str) -> Exception:
+    match error:
+        case RecursionError():
+            return ArgumentError(f"{what} is nested too deeply; {DEEPEST} levels are allowed")
+        case UnicodeEncodeError():
+            return ArgumentError(f"{what} holds a lone surrogate, which is not text: {error.reason}")
+        case TypeError() | ValueError() | OverflowError() | msgspec.MsgspecError():
+            return ArgumentError(f"{what} cannot be sent as JSON: {error}")
+    return error
+
+
+def _check(data: bytes, value: Any, *, what: str, largest: int, hook: Callable[[Any], Any]) -> None:
     if len(data) > largest:
         raise ArgumentError(
             f"{what} is {len(data):,} bytes of JSON, {largest:,} are allowed; store it and send its key"
@@ -63,7 +77,6 @@ def encode(value: Any, *, what: str, largest: int = LARGEST, hook: Callable[[Any
         raise ArgumentError(f"{what} holds NaN or infinity, which is not JSON")
     if len(data) > 2 * DEEPEST and data.count(b"[") + data.count(b"{") > DEEPEST and _depth(data) > DEEPEST:
         raise ArgumentError(f"{what} is nested {_depth(data)} levels deep, {DEEPEST} are allowed")
-    return data
 
 
 class Arguments:
@@ -102,9 +115,31 @@ class Arguments:
             raise ConfigError(f"task {kind!r} has a parameter of a type that cannot travel as JSON: {error}") from None
         self.secrets = pointers(self._struct)
         """Where in the payload secrets are."""
+        self._takes_null = any(_takes_null(types.type_info(hint)) for _, hint, _ in fields)
+        self._hook = reveal if self.secrets else encode_other
+        self._write = _encoder(self._hook).encode
+        self._read = self._decoder.decode
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], largest: int = LARGEST) -> bytes:
         """The payload of a call, or :class:`ArgumentError` with nothing sent."""
+        values = self._named(args, kwargs) if args else kwargs
+        try:
+            payload = self._write(values)
+        except Exception as error:
+            raise _unsendable(error, self._what) from None
+        # of most types nothing else can be read than what was meant: what is wrong is found then
+        if len(payload) > largest or b"\\" in payload or self._takes_null:
+            _check(payload, values, what=self._what, largest=largest, hook=self._hook)
+        if self.secrets:
+            self._refuse_elsewhere(values)
+        try:
+            self._read(payload)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            _check(payload, values, what=self._what, largest=largest, hook=self._hook)
+            raise self._misfit(error) from None
+        return payload
+
+    def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         if len(args) > len(self._positional):
             raise ArgumentError(
                 f"task {self.kind!r} takes at most {len(self._positional)} positional arguments, got {len(args)}"
@@ -114,13 +149,7 @@ class Arguments:
             if name in values:
                 raise ArgumentError(f"task {self.kind!r} got {name!r} twice")
             values[name] = value
-        if self.secrets:
-            payload = encode(values, what=self._what, largest=largest, hook=reveal)
-            self._refuse_elsewhere(values)
-        else:
-            payload = encode(values, what=self._what, largest=largest)
-        self.decode(payload)
-        return payload
+        return values
 
     def _refuse_elsewhere(self, values: Mapping[str, Any]) -> None:
         """A secret in a place that is not marked would be shown."""
@@ -170,6 +199,16 @@ def _field(default: Any) -> Any:
     if default is inspect.Parameter.empty:
         return msgspec.field()
     return msgspec.field(default_factory=lambda: default)
+
+
+def _takes_null(info: types.Type) -> bool:
+    """Whether ``null``, which is what NaN turns into, might be read, or read over, where this type is expected."""
+    match info:
+        case types.CollectionType(item_type=item):
+            return _takes_null(item)
+        case types.DictType(key_type=key, value_type=value):
+            return _takes_null(key) or _takes_null(value)
+    return not isinstance(info, NEVER_NULL)
 
 
 def _disguise(value: Any) -> Any:

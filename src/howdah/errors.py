@@ -4,6 +4,7 @@
     ├── ConfigError            what you asked for cannot work
     ├── ArgumentError          these arguments cannot be enqueued; nothing was
     ├── DatabaseUnreachable    no answer from PostgreSQL
+    │   └── DatabaseFull       it answered that it has no room left; nothing happened
     ├── SchemaError            the database is not at the version this code needs
     ├── LeaseLost              the job, or the share of a consumer, is no longer ours
     ├── TransactionLost        the server ended the transaction of a job
@@ -37,6 +38,10 @@ class ArgumentError(HowdahError, ValueError):
 
 class DatabaseUnreachable(HowdahError):
     """PostgreSQL did not answer."""
+
+
+class DatabaseFull(DatabaseUnreachable):
+    """PostgreSQL has no room left on its disk, in its memory or for another connection; nothing happened."""
 
 
 class SchemaError(HowdahError):

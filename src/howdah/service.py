@@ -13,7 +13,8 @@ from howdah import telemetry
 
 log = logging.getLogger("howdah")
 
-LONGEST_BACKOFF = 5.0
+LONGEST_BACKOFF = 3.0
+"""Seconds between tries at most: what comes back after a long time is found well within five seconds."""
 REPEAT_AFTER = 30.0
 QUIET = 1.0
 """Seconds in which a thing that comes and goes, or several of one name, are reported once."""

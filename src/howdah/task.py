@@ -62,7 +62,8 @@ class Task(Generic[P, R]):
         self._conn = conn
         self._largest = largest
         self._secrets = handler.secrets
-        self._model: NewJob | None = None
+        self._encode = handler.arguments.encode
+        self._trace = app.trace_context
         functools.update_wrapper(self, handler.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -79,15 +80,20 @@ class Task(Generic[P, R]):
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The job this call would be, checked, for :meth:`Howdah.enqueue_many`."""
-        return self._new(args, kwargs)
+        job: NewJob = self._model.__copy__()  # type: ignore[attr-defined]  # the quickest way to make one
+        job.payload = self._encode(args, kwargs, self._largest)
+        job.trace = self._trace()
+        if self._settings.meta:  # a mapping of the caller's, which may change
+            job.meta = self._meta(self._settings.meta)
+        return job
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Enqueue this call."""
-        return await self._app.enqueue(self._new(args, kwargs), self._conn)
+        return await self._app.enqueue(self.job(*args, **kwargs), self._conn)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Enqueue this call from synchronous code."""
-        return self._app.enqueue_sync(self._new(args, kwargs), self._conn)
+        return self._app.enqueue_sync(self.job(*args, **kwargs), self._conn)
 
     def using(
         self,
@@ -126,19 +132,10 @@ class Task(Generic[P, R]):
 
     def check(self) -> None:
         """Refuse settings no job can have."""
-        self._model = self._make_model()
+        self._model  # noqa: B018
 
-    def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
-        if self._model is None:
-            self._model = self._make_model()
-        job: NewJob = self._model.__copy__()  # type: ignore[attr-defined]  # the quickest way to make one
-        job.payload = self.handler.arguments.encode(args, kwargs, self._largest)
-        job.trace = self._app.trace_context()
-        if self._settings.meta:  # a mapping of the caller's, which may change
-            job.meta = self._meta(self._settings.meta)
-        return job
-
-    def _make_model(self) -> NewJob:
+    @functools.cached_property
+    def _model(self) -> NewJob:
         """What all its jobs have in common, checked once."""
         say = self._settings
         model = NewJob(

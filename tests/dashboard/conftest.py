@@ -14,6 +14,7 @@ from howdah.fleet.options import ServeOptions
 from howdah.fleet.server import Server
 from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Session
+from kit.roles import fleet, owner
 
 ALL, READ = "all-all-all-all", "read-read-read"
 
@@ -42,15 +43,15 @@ class Browser:
 
 @pytest.fixture
 async def app(database) -> AsyncIterator[Howdah]:
-    app = Howdah(database.dsn)
+    app = Howdah(fleet(database).dsn)
     yield app
     await app.close()
 
 
 @pytest.fixture
 async def tokens(database) -> AsyncIterator[Tokens]:
-    session = Session(database, "test")
-    yield Tokens(database, session)
+    session = Session(owner(database), "test")
+    yield Tokens(owner(database), session)
     await session.close()
 
 

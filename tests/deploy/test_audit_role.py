@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from deploy.people import refuses
 from howdah import Howdah
 from howdah.jobs.filter import Filter
 from howdah.pg.database import Database
 from howdah.upkeep.pruner import Pruner, Retention
+from kit.roles import refuses
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import httpx2 as httpx
 import pytest
 import uvicorn
 
-from deploy.people import FAR, grew, partitions, refuses
+from deploy.people import FAR, grew, partitions
 from howdah import Howdah, Poison, WorkerOptions
 from howdah.fleet.client import Client
 from howdah.fleet.options import ServeOptions
@@ -21,6 +21,7 @@ from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Database, Session
 from howdah.upkeep.pruner import Pruner, Retention
 from kit.node import eventually
+from kit.roles import refuses
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio

@@ -7,10 +7,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from deploy.people import refuses
 from howdah import Howdah, Poison
 from kit.node import drain, eventually, node
 from kit.receiver import Receiver
+from kit.roles import refuses
 
 pytestmark = pytest.mark.anyio
 

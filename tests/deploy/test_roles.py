@@ -9,13 +9,14 @@ import asyncpg
 import psycopg
 import pytest
 
-from deploy.people import FAR, ROLES, as_role, drop_roles, give_passwords, grew, partitions, refuses, run_roles
+from deploy.people import FAR, grew, partitions
 from howdah import Event, Howdah, NewEvent, Poison, Transaction, WorkerOptions
 from howdah.observe.depth import Depth
 from howdah.pg import migrate
 from howdah.pg.database import Database
 from howdah.upkeep.pruner import Pruner, Retention
 from kit.node import eventually, node
+from kit.roles import ROLES, as_role, drop_roles, give_passwords, refuses, run_roles
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio
@@ -278,9 +279,10 @@ async def test_read_only_sees_all_but_the_hashes(roles, conn):
     try:
         assert await reader.fetchval("select count(*) from howdah.jobs") == 1
         for table in await conn.fetchval(f"select array_agg(x) from ({TABLES}) t(x)"):
-            if table not in ("howdah.api_token", "howdah.node"):
+            if table not in ("howdah.api_token", "howdah.login", "howdah.node"):
                 await reader.fetch(f"select * from {table} limit 1")
         await reader.fetch("select id, name, hint, scopes, queues, expires_at from howdah.api_token")
+        await reader.fetch("select who, level, began_at, expires_at from howdah.login")
     finally:
         await reader.close()
     await migrate.check(app.database)
@@ -303,6 +305,7 @@ async def test_read_only_writes_nothing(roles, conn):
         "select howdah.cancel('{1}')",
         "select hash from howdah.api_token",
         "select * from howdah.api_token",
+        "select hash from howdah.login",
         "select credential from howdah.node",
         "select nextval('howdah.job_id')",
         "select setval('howdah.sign_0', 1)",

@@ -18,6 +18,7 @@ from howdah.fleet.server import Server
 from howdah.fleet.tokens import SCOPES, Tokens
 from howdah.pg.database import Session
 from kit.node import eventually
+from kit.roles import owner, serve_as_fleet
 
 QUICK: dict[str, Any] = {
     "port": 0,
@@ -153,8 +154,9 @@ Serve = Callable[..., AbstractAsyncContextManager[Plane]]
 async def serving(app: Howdah, **options: Any) -> AsyncIterator[Plane]:
     """Serve ``app`` as ``howdah serve`` does, in the loop of the test."""
     settings = ServeOptions(**{**QUICK, **options})
-    session = Session(app.database, "test")
-    store = Tokens(app.database, session)
+    serve_as_fleet(app)
+    session = Session(owner(app.database), "test")
+    store = Tokens(owner(app.database), session)
     tokens = {scope: (await store.create(f"for {scope}", [scope]))[0] for scope in SCOPES}
     sockets = bind(settings.host, settings.port)
     try:

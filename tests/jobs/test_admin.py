@@ -323,6 +323,7 @@ async def test_a_paused_queue_is_not_claimed_from_until_resumed(busy):
         await busy.admin.pause("")
 
 
+@pytest.mark.superuser("the roles are those of the schema howdah")
 async def test_admin_works_in_a_schema_with_a_hostile_name(database):
     app = Howdah(database.dsn, schema='we"ird; drop--')
 

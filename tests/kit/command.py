@@ -119,6 +119,10 @@ class Jobs:
         )
         return int(made.fetchone()[0])  # type: ignore[index]
 
+    def enqueue_number(self, kind: str, n: int, queue: str = "default") -> None:
+        """Enqueue a job whose only argument is ``n``."""
+        self._conn.execute("select howdah.enqueue(%s, json_build_object('n', %s::int), %s)", (kind, n, queue))
+
     def all(self, columns: str = "state") -> list[Any]:
         """What is known of every job, by id."""
         rows = self._conn.execute(f"select {columns} from howdah.jobs order by id").fetchall()  # type: ignore[arg-type]
@@ -126,6 +130,10 @@ class Jobs:
 
     def run(self, statement: str) -> None:
         self._conn.execute(statement)  # type: ignore[arg-type]
+
+    def query(self, statement: str) -> list[Any]:
+        """The rows of any question."""
+        return self._conn.execute(statement).fetchall()  # type: ignore[arg-type]
 
     def become(self, *states: str, seconds: float = PATIENCE) -> None:
         """Wait until the jobs are in these states."""

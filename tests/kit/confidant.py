@@ -42,6 +42,14 @@ def charge_in_process(card: Secret[str]) -> None:
 
 
 @app.task(max_attempts=1)
+async def say(word: str) -> None:
+    """Fails with what it was told, of which nothing is a secret."""
+    logging.getLogger("shop").debug("saying %s", word)
+    job_log(f"the word is {word}")
+    raise RuntimeError(f"cannot say {word}")
+
+
+@app.task(max_attempts=1)
 async def connect(password: str = "") -> None:
     """Fails with what it finds in the environment, as drivers do."""
     dsn = os.environ.get("HOWDAH_DSN", "")

@@ -17,6 +17,7 @@ import psycopg
 from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Database, Session
 from kit.command import PATIENCE, Command, eventually
+from kit.roles import fleet, owner
 
 QUICK = ("--heartbeat", "500ms", "--offline-after", "3s")
 
@@ -25,9 +26,9 @@ def make_token(database: Database, *scopes: str) -> str:
     """A token for these scopes."""
 
     async def make() -> str:
-        session = Session(database, "test")
+        session = Session(owner(database), "test")
         try:
-            return (await Tokens(database, session).create("test", scopes))[0]
+            return (await Tokens(owner(database), session).create("test", scopes))[0]
         finally:
             await session.close()
 
@@ -91,7 +92,7 @@ class Site:
         self.url = self.control.url
 
     def serve(self, *words: str, port: int = 0) -> Control:
-        return self._stack.enter_context(Control(*QUICK, *words, port=port, dsn=self._database.dsn))
+        return self._stack.enter_context(Control(*QUICK, *words, port=port, dsn=fleet(self._database).dsn))
 
     def worker(self, *words: str, server: str | None = None, **environment: str) -> Command:
         """One that knows no database at all."""

@@ -18,6 +18,7 @@ from howdah.fleet.remote import RemoteConductor
 from howdah.fleet.server import Server
 from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Session
+from kit.roles import owner, serve_as_fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,9 @@ class Plane:
 @asynccontextmanager
 async def serving(app: Howdah, *, heartbeat: float = 0.3, offline_after: float = 2.0) -> AsyncIterator[Plane]:
     """A control plane for ``app`` while the block lasts."""
-    session = Session(app.database, "test")
-    token, _ = await Tokens(app.database, session).create("test", ["admin", "work", "read", "enqueue"])
+    serve_as_fleet(app)
+    session = Session(owner(app.database), "test")
+    token, _ = await Tokens(owner(app.database), session).create("test", ["admin", "work", "read", "enqueue"])
     await session.close()
     server = Server(app, ServeOptions(heartbeat=heartbeat, offline_after=offline_after, rate=10_000))
     with socket.create_server(("127.0.0.1", 0)) as sock:

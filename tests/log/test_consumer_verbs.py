@@ -187,6 +187,7 @@ async def _runs(app: Howdah) -> bool:
     return row is not None and row.state == "running"
 
 
+@pytest.mark.superuser("renames tables of the superuser's")
 async def test_a_read_model_is_rebuilt_beside_the_old_one_and_switched_to(app, database, conn, seen, gate):
     await conn.execute("create table rebuilt (n bigserial, position bigint)")
     await append(app, 3)

@@ -114,6 +114,7 @@ async def role(watch):
     await watch.conn.execute(f"drop owned by {role}; drop role {role}")
 
 
+@pytest.mark.superuser("the roles take from everybody the right to call functions")
 async def test_a_role_with_few_rights(watch, a, b, role):
     """It need not see the sequences: the gate does, or it would lock at 0 and pull the frontier back."""
     await append(b, "S-2", 5)
@@ -127,6 +128,7 @@ async def test_a_role_with_few_rights(watch, a, b, role):
         await a.execute("select setval('howdah.event_position_seq', 1)")
 
 
+@pytest.mark.superuser("the roles take from everybody the right to call functions")
 async def test_a_role_with_few_rights_waits_at_the_exclusive_gate(app, watch, a, b, role):
     await app.log.admin.set_exclusive(True)
     await b.execute("begin")

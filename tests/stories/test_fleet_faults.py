@@ -24,6 +24,8 @@ from howdah.pg.database import Session
 from kit.fleet import HEARTBEAT, LEASE, Fleet, app, count, freeze, mark, marks, reports, stumble
 from kit.node import eventually
 from kit.proxy import Proxy
+from kit.roles import fleet as fleet_role
+from kit.roles import owner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 
@@ -111,10 +113,10 @@ class World:
 @pytest.fixture
 async def world(database, conn, tmp_path):
     app.connect_to(database.dsn)
-    session = Session(database, "test")
-    token, _ = await Tokens(database, session).create("test", ["work"])
+    session = Session(owner(database), "test")
+    token, _ = await Tokens(owner(database), session).create("test", ["work"])
     await session.close()
-    with Fleet(database.dsn, token, tmp_path / "marks") as fleet:
+    with Fleet(fleet_role(database).dsn, token, tmp_path / "marks") as fleet:
         yield World(fleet, conn, tmp_path / "marks")
     await app.close()
 

@@ -73,6 +73,7 @@ class Upload:
     attempt: int
 
 
+@pytest.mark.superuser("makes a schema, and grants nothing in it")
 async def test_records_are_read_through_a_view_with_expressions(app, conn, seen):
     await conn.execute("create schema app; create table app.repo (id int primary key, name text)")
     await conn.execute(ddl("app.uploads", Columns(state="status"), extra="repository_id int not null, blob bytea"))

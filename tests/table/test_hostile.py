@@ -114,12 +114,14 @@ async def work(dsn: str, all_names: list[str]) -> None:
         await conn.close()
 
 
+@pytest.mark.superuser("makes schemas")
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(names)
 def test_any_name_can_be_any_name(database, names):
     asyncio.run(work(database.dsn, names))
 
 
+@pytest.mark.superuser("makes schemas")
 def test_the_nastiest_names_all_at_once(database):
     for shift in range(0, len(NASTY), 4):
         turned = NASTY[shift:] + NASTY[:shift]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,10 +9,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from howdah.pg.database import Database
+from howdah.torture.servers.pooler import Pooler
 from howdah.upkeep import doctor_server
 from howdah.upkeep.doctor import Doctor
 from howdah.upkeep.finding import Finding
-from kit.pooler import Pooler
 
 pytestmark = pytest.mark.anyio
 
@@ -59,8 +57,8 @@ def test_clocks_that_differ(skew: float, took: float, said: str) -> None:
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
 async def test_a_pooler_is_noticed_and_its_mode_too(server: Any, direct: Database, mode: str) -> None:
-    if not (shutil.which("pgbouncer") or os.path.exists("/usr/sbin/pgbouncer")):
-        pytest.skip("pgbouncer is not installed")
+    if missing := Pooler.missing():
+        pytest.skip(missing)
 
     with Pooler(server.dsn, mode=mode) as pooler:
         found = await examine(Database(pooler.dsn_for(urlsplit(direct.dsn).path[1:])))

@@ -158,6 +158,7 @@ async def test_events_that_were_set_aside(app: Howdah, database: Database, conn:
     assert parked.fact == "it has set 2 events aside and went on"
 
 
+@pytest.mark.superuser("sees what other roles run")
 async def test_the_frontier_is_held_by_an_open_append(
     app: Howdah, database: Database, direct: Database, conn: Any
 ) -> None:

@@ -217,6 +217,7 @@ async def test_jobs_of_kinds_no_node_takes_are_not_in_the_way(app: Howdah, send:
     assert gates["turn"].fact == "it is the next of its queue"
 
 
+@pytest.mark.superuser("sees what other roles run")
 async def test_somebody_has_locked_its_place(
     app: Howdah, send: Any, ask: Any, closed: Any, conn: Any, direct: Database
 ) -> None:

@@ -8,6 +8,7 @@ import asyncpg
 import click
 
 from howdah.errors import ArgumentError, ConfigError, DatabaseUnreachable, EventError, HowdahError, SchemaError
+from howdah.pg.database import BROKEN
 from howdah.scrub import scrub
 
 INCOMPLETE = 1
@@ -29,7 +30,10 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, click.exceptions.ClickException | click.exceptions.Exit | click.exceptions.Abort):
         return None
     code = _code(error)
-    return None if code is None else (one_line(str(error) or type(error).__name__), code)
+    said = str(error) or type(error).__name__
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        said += "; connect as a role that may, docs/howto/deploy.md lists them"
+    return None if code is None else (one_line(said), code)
 
 
 def one_line(text: str) -> str:
@@ -55,6 +59,6 @@ def _code(error: BaseException) -> int | None:
         case HowdahError():
             return INCOMPLETE
         case asyncpg.PostgresError():
-            return UNREACHABLE if isinstance(error, _NO_ENTRY) else INCOMPLETE
+            return UNREACHABLE if isinstance(error, (*_NO_ENTRY, *BROKEN)) else INCOMPLETE
         case _:
             return UNREACHABLE if isinstance(error, _CUT_OFF) else None

@@ -153,6 +153,9 @@ def _refuse(visit: Visit, error: Exception) -> Response:
             refused = error
         case asyncpg.QueryCanceledError():
             refused = Refused(503, f"This took longer than {PATIENCE:g} s and was stopped.", "Ask for less at once.")
+        case asyncpg.InsufficientPrivilegeError():
+            fix = "Grant howdah_worker to the role of this server if people may do so here."
+            refused = Refused(403, f"The role of this server may not do that: {error}.", fix)
         case DatabaseUnreachable():
             refused = Refused(503, "The database does not answer.", "This page works again as soon as it does.")
         case _ if isinstance(error, BROKEN):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any
 
 import asyncpg
@@ -31,6 +32,8 @@ class Client:
         self._bulk = Bulk(database.schema, self._sql)
         self._waiting: list[tuple[NewJob, asyncio.Future[Enqueued]]] = []
         self._flush: asyncio.Task[None] | None = None
+        self._may_write = True
+        """Whether the role may write the tables, as far as is known."""
 
     async def enqueue(self, job: NewJob, conn: Any = None) -> Enqueued:
         """Enqueue one job; with ``conn``, in that connection's transaction."""
@@ -57,7 +60,7 @@ class Client:
             made = await self._bulk.enqueue(conn, jobs)
         else:
             return await self._foreign.enqueue(list(jobs), conn)
-        telemetry.emit("job.enqueue", jobs=sum(each.fresh for each in made))
+        telemetry.emit("job.enqueue", jobs=sum(map(itemgetter(1), made)))
         return made
 
     async def _one(self, conn: Any, job: NewJob) -> Enqueued:
@@ -108,12 +111,32 @@ class Client:
                     raise
 
     async def _send(self, conn: Any, jobs: list[NewJob]) -> list[Enqueued]:
-        if len(jobs) > 1:
+        if self._may_write:
             try:
-                return await self.enqueue_many(jobs, conn)
+                return await (self.enqueue_many(jobs, conn) if len(jobs) > 1 else self._now(conn, *jobs))
             except asyncpg.InsufficientPrivilegeError:
-                pass  # a role that may only call the function
-        return [await self._one(conn, job) for job in jobs]
+                self._may_write = False  # a role that may only call the function
+        if len(jobs) == 1:
+            return [await self._one(conn, *jobs)]
+        async with conn.transaction():  # all or none: all are told the same
+            return [await self._one(conn, job) for job in jobs]
+
+    async def _now(self, conn: Any, job: NewJob) -> list[Enqueued]:
+        if job.key is not None or job.run_at is not None or job.delay:
+            return [await self._one(conn, job)]
+        id = await conn.fetchval(
+            self._sql["enqueue_now"],
+            job.kind,
+            job.payload.decode(),
+            job.queue,
+            job.priority,
+            job.max_attempts,
+            job.timeout,
+            job.meta.decode() if job.meta else None,
+            job.trace,
+        )
+        telemetry.emit("job.enqueue", jobs=1)
+        return [Enqueued(id, True)]
 
     def _reach(self) -> Reach:
         return Reach(self._pool, self._database, "enqueueing")

@@ -8,19 +8,18 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import asyncpg
 
-from howdah.errors import LeaseLost
 from howdah.job import Job
 from howdah.jobs.bell import Bell
 from howdah.jobs.holds import Holds
 from howdah.jobs.labels import expand, had
 from howdah.jobs.recorder import Recorder
 from howdah.jobs.shared import Shared, channel
+from howdah.jobs.transact import Transact
 from howdah.journal import Run, Said, lost
 from howdah.outcome import Ack
 from howdah.pg import sql
-from howdah.pg.database import Database, Session
+from howdah.pg.database import UNSURE, Database, Session
 from howdah.pg.listen import Listener
-from howdah.pg.transact import transact
 from howdah.store import Transaction
 
 IDLE = 1.0
@@ -56,9 +55,7 @@ class JobStore:
         self._lease = lease
         self._pool = pool
         self._sql = sql.load("howdah.jobs", schema=database.schema)
-        self._ack_in_transaction = sql.render(
-            "select {schema}.ack_in_transaction($1, $2, $3, $4, $5, $6)", {"schema": database.schema}
-        )
+        self._transact = Transact(database.schema, pool, node, IDLE * lease)
         self._shared = shared
         self._claims = shared.claims if shared else Session(database, "claim", on_connect=self.forget)
         self._acks = shared.acks if shared else Session(database, "ack")
@@ -76,6 +73,10 @@ class JobStore:
         self._promoted = 0.0
         self._runs = FEWEST_RUNS
         self._turn = 0
+        self._newest = 0
+        """The last lease this node heard of."""
+        self._unheard = False
+        """Whether there may be one after it: a claim was not answered."""
 
     @property
     def deaf(self) -> bool:
@@ -95,6 +96,8 @@ class JobStore:
     async def claim(self, most: int, room: Mapping[str, int], *, node: int | None = None) -> list[Job]:
         """Take up to ``most`` jobs; ``node``: for another node than the store's own."""
         now = time.monotonic()
+        if self._unheard:
+            await self._take_back()
         if not self._bell.known and not await self._look_for_queues():
             return []
         if self._bell.due():
@@ -106,19 +109,23 @@ class JobStore:
         queues = self._in_turn()
         marks = self._watermarks
         runs = min(most, self._runs)
-        rows = await self._claims.fetch(
-            self._sql["claim"],
-            queues,
-            [room.get(queue, most) for queue in queues],
-            most,
-            node or self._node,
-            self._lease,
-            self._holds.free,
-            runs,
-            [queue for queue, _ in marks],
-            [priority for _, priority in marks],
-            list(marks.values()),
-        )
+        try:
+            rows = await self._claims.fetch(
+                self._sql["claim"],
+                queues,
+                [room.get(queue, most) for queue in queues],
+                most,
+                node or self._node,
+                self._lease,
+                self._holds.free,
+                runs,
+                [queue for queue, _ in marks],
+                [priority for _, priority in marks],
+                list(marks.values()),
+            )
+        except UNSURE:
+            self._unheard = node is None  # for others whoever asked in their name looks after it
+            raise
         if not rows:
             self._watermarks.clear()  # the last look before falling asleep must see what was handed back, too
             self._runs = min(most, max(runs, 64))
@@ -136,6 +143,7 @@ class JobStore:
                 if rid > marks.get((queue, priority), 0):
                     marks[queue, priority] = rid
             jobs.append(Job(id, queue, kind, attempt, max_attempts, token, args, key, timeout, meta, trace, waited))
+        self._newest = token
         # lock about as many runs next time as this time took, more when it fell short
         self._runs = max(FEWEST_RUNS, heads + heads // 4 + 4) if len(jobs) == most else runs * 4
         return jobs
@@ -161,18 +169,7 @@ class JobStore:
         self._bell.ring()
 
     async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
-        started = time.perf_counter_ns()
-
-        async def finish(conn: asyncpg.Connection, result: bytes | None) -> None:
-            took = (time.perf_counter_ns() - started) // 1000
-            try:
-                await conn.execute(self._ack_in_transaction, self._node, job.token, job.id, job.attempt, took, result)
-            except asyncpg.PostgresError as error:
-                if error.sqlstate == "HW001":
-                    raise LeaseLost(f"the lease of job {job.id} is lost; everything it wrote is rolled back") from None
-                raise
-
-        await transact(self._pool, IDLE * self._lease, body, finish)
+        await self._transact.run(job, body)
 
     async def say(self, job: Job, said: Said, *, node: int | None = None) -> None:
         """Keep what a running job says; ``node``: of another node than the store's own."""
@@ -200,6 +197,11 @@ class JobStore:
         """Close the connections."""
         for session in (self._resets,) if self._shared else (self._claims, self._acks, self._resets):
             await session.close()
+
+    async def _take_back(self) -> None:
+        """Hand back what was claimed and not heard of. Nobody started it, so it costs no attempt and need not wait."""
+        await self._claims.fetch(self._sql["take_back"], self._node, self._newest)
+        self._unheard = False
 
     async def _look_around(self, now: float) -> None:
         """What a claim would not see by itself: holds, jobs fallen due, rows below the watermarks, new queues."""

@@ -31,6 +31,9 @@ REFUSED = (
 )
 """What a server says that does not commit: a deferred constraint is violated, or the handler swallowed an error."""
 
+NO_ROOM = (asyncpg.DiskFullError, asyncpg.TooManyConnectionsError)
+"""What a server says that is full. No handler is to blame for that, and it passes."""
+
 
 class Overran(Exception):
     """A batch took longer than it may."""

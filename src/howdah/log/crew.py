@@ -149,16 +149,17 @@ class Crew:
             self._poked.clear()
             try:
                 await self._sync()
+                drained = self._options.drain and self._failure is None and await self._drained()
             except Exception as error:
-                pause = outage.fail(error)
+                pause, drained = outage.fail(error), False
             else:
                 outage.heal()
-                pause = SYNC
+                pause = 0.05 if self._options.drain else SYNC
             if self._failure is not None:
                 raise self._failure  # a consumer stops the node, as it was told to
-            if self._options.drain and await self._drained():
+            if drained:
                 return
-            await wait_any(min(pause, 0.05) if self._options.drain else pause, self._poked, self._stopping)
+            await wait_any(pause, self._poked, self._stopping)
 
     async def _sync(self) -> None:
         """Start what is newly ours, stop what no longer is; what changed in any way is started anew."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from howdah import telemetry
 from howdah.errors import ConsecutiveFailures, LeaseLost, Poison
-from howdah.log.batch import Batch, Overran, lost
+from howdah.log.batch import NO_ROOM, Batch, Overran, lost
 from howdah.log.consumer import Consumer
 from howdah.log.dispatch import Dispatcher
 from howdah.log.event import Decoder, Event
@@ -164,7 +164,7 @@ class Runner:
         batch = Batch(self.consumer, self.share, page.events)
         try:
             await self._commit(batch, page.to, careful=False)
-        except LeaseLost:
+        except (LeaseLost, *NO_ROOM):
             raise
         except Exception as error:
             if batch.raised is None and not self._suspect(batch):
@@ -184,13 +184,13 @@ class Runner:
             batch = Batch(self.consumer, self.share, batch.events)
             try:
                 await self._commit(batch, to, careful=True)
-            except LeaseLost:
+            except (LeaseLost, *NO_ROOM):
                 raise
             except Exception:
                 if batch.raised is None and not self._suspect(batch):
                     raise
             else:
-                if batch.raised is not None:
+                if batch.raised is not None and not isinstance(batch.raised, NO_ROOM):
                     await self._blame(batch.events[batch.at], batch.raised)
                 return
         self._narrow = batch.fewer

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from howdah import telemetry
-from howdah.errors import ConfigError, DatabaseUnreachable
+from howdah.errors import ConfigError, DatabaseFull, DatabaseUnreachable
+from howdah.pg.pool import Pool, open_pool
 from howdah.pg.sql import identifier
 
 BROKEN: tuple[type[BaseException], ...] = (
@@ -35,6 +36,9 @@ BROKEN: tuple[type[BaseException], ...] = (
 )
 """Errors after which a connection is not used again."""
 
+FULL = asyncpg.exceptions.InsufficientResourcesError
+"""What a server says that has no room on its disk, in its memory or for another connection. It did not do it."""
+
 UNSURE: tuple[type[BaseException], ...] = (*BROKEN, asyncio.CancelledError)
 """Errors after which nobody knows what a connection is in the middle of."""
 
@@ -42,6 +46,10 @@ UNSURE: tuple[type[BaseException], ...] = (*BROKEN, asyncio.CancelledError)
 STEADY = {"jit": "off", "enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
 # A queue that was analyzed empty and then filled would be read and sorted whole, to take its first rows.
 STEADIER = {"claim": {"enable_bitmapscan": "off"}}
+
+PARTING = 2.0
+"""Seconds a connection that is let go of has to end well."""
+_parting: set[asyncio.Task[None]] = set()
 
 END_IDLE = "select set_config('idle_in_transaction_session_timeout', $1, $2)"
 
@@ -66,6 +74,11 @@ def hide_password(dsn: str) -> str:
     return re.sub(r"(password=)[^\s&]+", r"\1***", hidden, flags=re.IGNORECASE)
 
 
+def full(dsn: str, error: BaseException) -> DatabaseFull:
+    """The error for a server without room."""
+    return DatabaseFull(f"{hide_password(dsn)} has no room left, nothing happened: {error}")
+
+
 class Database:
     """Where the data lives: a DSN and a schema. Opens connections; holds none."""
 
@@ -88,6 +101,10 @@ class Database:
             conn = await self._open(role)
         except BROKEN as error:
             raise DatabaseUnreachable(f"cannot reach {hide_password(self.dsn)}: {error}") from error
+        except FULL as error:
+            raise full(self.dsn, error) from error
+        except ValueError as error:
+            raise ConfigError(f"cannot read {hide_password(self.dsn)}: {error}; check the DSN") from error
         telemetry.emit("pg.connect", role=role, again=again)
         return conn
 
@@ -112,7 +129,7 @@ class Database:
         await prepare(conn)
         return conn
 
-    async def pool(self, size: int, *, command_timeout: float | None = 0) -> asyncpg.Pool:
+    async def pool(self, size: int, *, command_timeout: float | None = 0) -> Pool:
         """Open a pool of up to ``size`` connections; ``command_timeout=None`` lets statements take their time."""
         (await self.connect("pool")).terminate()  # tells whether a pooler stands in between
         options: dict[str, Any] = (
@@ -120,7 +137,7 @@ class Database:
             if self.pooled
             else {"server_settings": {**STEADY, "application_name": "howdah pool"}, "connection_class": Direct}
         )
-        return await asyncpg.create_pool(
+        return await open_pool(
             self.dsn,
             min_size=0,
             max_size=size,
@@ -220,18 +237,32 @@ class Session:
 
     def drop(self) -> None:
         """Throw the connection away; the next call opens a new one."""
-        if self._conn is not None:
-            self._conn.terminate()
-            self._conn = None
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            part(conn)
 
     async def close(self) -> None:
         """Close the connection, if there is one."""
         conn, self._conn = self._conn, None
-        if conn is not None and not conn.is_closed():
-            try:
-                await conn.close(timeout=2)
-            except (*BROKEN, asyncpg.PostgresError):
-                conn.terminate()
+        if conn is not None:
+            await _close(conn)
+
+
+def part(conn: asyncpg.Connection) -> None:
+    """Let go of a connection. The server is told to end what still runs on it, or that would go on without anybody."""
+    if conn.is_closed():
+        conn.terminate()
+        return
+    parting = asyncio.get_running_loop().create_task(_close(conn), name="howdah part")
+    _parting.add(parting)
+    parting.add_done_callback(_parting.discard)
+
+
+async def _close(conn: asyncpg.Connection) -> None:
+    try:
+        await conn.close(timeout=PARTING)
+    except (*BROKEN, asyncpg.PostgresError):
+        conn.terminate()
 
 
 def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import random
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 import asyncpg
 
@@ -13,7 +16,28 @@ from howdah.errors import SchemaError
 from howdah.pg.database import Database
 from howdah.pg.sql import identifier, render
 
-LOCK_TIMEOUT = "5s"
+LOCK_TIMEOUT = "1s"
+"""For each lock: as long as we wait for one, whoever wants the same table waits behind us."""
+TRIES = 3
+PAUSE = 1.0
+"""Seconds between two tries, about: those who waited behind us get their turn."""
+OTHERS_TURN = 120.0
+"""Seconds for somebody else who migrates at the same time."""
+HELD_UP = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
+
+HOLDER = """
+    select format('process %s (%s) has held locks on its tables', a.pid, coalesce(nullif(a.application_name, ''), '?'))
+        || coalesce(format(' for %s s', extract(epoch from clock_timestamp() - a.xact_start)::int), '')
+    from pg_locks l
+    join pg_class c on c.oid = l.relation
+    join pg_stat_activity a on a.pid = l.pid
+    where c.relnamespace = (select n.oid from pg_namespace n where n.nspname = $1)
+      and l.granted
+      and a.datname = current_database()
+      and a.pid <> pg_backend_pid()
+    order by a.xact_start
+    limit 1
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +56,13 @@ class Migration:
 @cache
 def migrations() -> tuple[Migration, ...]:
     """Every migration, in order."""
+    return read(files("howdah.pg") / "migrations")
+
+
+def read(folder: Traversable) -> tuple[Migration, ...]:
+    """The migrations in ``folder``, in order."""
     found = []
-    for file in (files("howdah.pg") / "migrations").iterdir():
+    for file in folder.iterdir():
         if file.name.endswith(".sql"):
             number, _, name = file.name.removesuffix(".sql").partition("_")
             found.append(Migration(int(number), name, file.read_text(encoding="utf-8")))
@@ -92,31 +121,55 @@ async def plan(database: Database) -> list[Migration]:
 
 def script(database: Database, steps: list[Migration]) -> str:
     """The steps as one SQL script, for those who run such things themselves."""
-    return "\n".join(["begin;", _prologue(database), *(_step(database, step) for step in steps), "commit;", ""])
+    wait = f"set local lock_timeout = '{LOCK_TIMEOUT}';"
+    return "\n".join(["begin;", wait, _prologue(database), *(_step(database, step) for step in steps), "commit;", ""])
 
 
 async def migrate(database: Database) -> list[Migration]:
-    """Run what is still to run, in one transaction, and return it. Safe to run from many places at once."""
+    """Run what is still to run, in one transaction, and return it. Safe to run from many places at once.
+
+    A lock that somebody holds is not waited for at the expense of all others: after a while :class:`SchemaError` says
+    who holds it, and nothing has changed.
+    """
     conn = await database.connect("migrate")
     try:
-        async with conn.transaction():
-            await conn.execute("select set_config('lock_timeout', $1, true)", LOCK_TIMEOUT)
-            await conn.fetchval(
-                "select pg_advisory_xact_lock(hashtextextended($1, 0))",
-                f"{database.schema} migrate",
-                timeout=120,
-            )
-            at = await version(database, conn)
-            if at > needed():
-                refuse(database, at)
-            steps = [migration for migration in migrations() if migration.number > at]
-            if steps:
-                await conn.execute(_prologue(database))
-            for step in steps:
-                await conn.execute(_step(database, step), timeout=300)
-        return steps
+        for _ in range(TRIES - 1):
+            try:
+                return await _migrate(database, conn)
+            except HELD_UP:
+                await asyncio.sleep(random.uniform(0.5, 1.5) * PAUSE)  # noqa: S311
+        try:
+            return await _migrate(database, conn)
+        except HELD_UP as error:
+            raise await _held_up(database, conn) from error
     finally:
         conn.terminate()
+
+
+async def _migrate(database: Database, conn: asyncpg.Connection) -> list[Migration]:
+    async with conn.transaction():
+        # nobody waits behind this one but those who want to migrate, too
+        await conn.fetchval(
+            "select pg_advisory_xact_lock(hashtextextended($1, 0))", f"{database.schema} migrate", timeout=OTHERS_TURN
+        )
+        await conn.execute("select set_config('lock_timeout', $1, true)", LOCK_TIMEOUT)
+        at = await version(database, conn)
+        if at > needed():
+            refuse(database, at)
+        steps = [migration for migration in migrations() if migration.number > at]
+        if steps:
+            await conn.execute(_prologue(database))
+        for step in steps:
+            await conn.execute(_step(database, step), timeout=300)
+    return steps
+
+
+async def _held_up(database: Database, conn: asyncpg.Connection) -> SchemaError:
+    holder = await conn.fetchval(HOLDER, database.schema) or "somebody has held locks on its tables"
+    return SchemaError(
+        f"schema {database.schema!r} is in use, nothing was changed: {holder};"
+        " let that end, and run `howdah migrate` again"
+    )
 
 
 def _prologue(database: Database) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import asyncpg
-
 from howdah.errors import DatabaseUnreachable
-from howdah.pg.database import BROKEN, Database, hide_password
+from howdah.pg.database import BROKEN, FULL, Database, full, hide_password
 
 
 class Reach:
@@ -24,13 +22,15 @@ class Reach:
         try:
             self._holder = (await self._open()).acquire()
             return await self._holder.__aenter__()
+        except FULL as error:
+            raise full(self._database.dsn, error) from error
         except BROKEN as error:
             raise DatabaseUnreachable(f"cannot reach {hide_password(self._database.dsn)}: {error}") from error
 
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         await self._holder.__aexit__(kind, error, trace)
-        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):  # a demoted server: no connection to it is of use
-            await (await self._open()).expire_connections()
+        if isinstance(error, FULL):
+            raise full(self._database.dsn, error) from error
         if isinstance(error, BROKEN):
             raise DatabaseUnreachable(
                 f"lost {hide_password(self._database.dsn)} while {self._doing}, it may or may not have happened:"

@@ -12,13 +12,12 @@ from howdah.errors import TransactionLost
 from howdah.pg.database import END_IDLE
 from howdah.store import Transaction
 
+Body = Callable[[Transaction], Awaitable[bytes | None]]
+Finish = Callable[[Any, bytes | None], Awaitable[str | None]]
+"""Does what is left to do; or returns it, as a statement without parameters that travels with the commit."""
 
-async def transact(
-    pool: asyncpg.Pool,
-    idle: float,
-    body: Callable[[Transaction], Awaitable[bytes | None]],
-    finish: Callable[[Any, bytes | None], Awaitable[None]],
-) -> None:
+
+async def transact(pool: asyncpg.Pool, idle: float, body: Body, finish: Finish) -> None:
     """Run ``body``, then ``finish(conn, result)`` as its last statement, and commit.
 
     A process frozen in here must not hold its locks for ever: the server ends a transaction that is idle for
@@ -39,9 +38,6 @@ async def transact(
             f"the server ended the transaction: its connection broke, or nothing was done in it for {idle:g} s"
             " while the event loop was blocked"
         ) from None
-    except asyncpg.ReadOnlySQLTransactionError:  # a demoted server: none of these connections is of use
-        await pool.expire_connections()
-        raise
 
 
 def is_closed(conn: Any) -> bool:
@@ -52,16 +48,14 @@ def is_closed(conn: Any) -> bool:
         return True
 
 
-async def _within(
-    conn: Any,
-    idle: float,
-    body: Callable[[Transaction], Awaitable[bytes | None]],
-    finish: Callable[[Any, bytes | None], Awaitable[None]],
-) -> None:
+async def _within(conn: Any, idle: float, body: Body, finish: Finish) -> None:
     direct = hasattr(conn, "end_idle_after")
     if direct:
         await conn.end_idle_after(idle)
-    async with conn.transaction():
+    around = conn.transaction()
+    await around.start()
+    last: str | None = None
+    try:
         if not direct:  # behind a pooler the session is somebody else's the next moment
             await conn.execute(END_IDLE, str(int(idle * 1000)), True)
         transaction = Transaction(conn)
@@ -71,7 +65,23 @@ async def _within(
         finally:
             await alive.stop()
         async with transaction.use():
-            await finish(conn, result)
+            last = await finish(conn, result)
+            if last:
+                await conn.execute(f"{last}; commit")
+    except BaseException:
+        if last and is_closed(conn):
+            raise  # nobody knows whether it was committed
+        await around.rollback()
+        raise
+    if last:
+        _is_over(around)
+    else:
+        await around.commit()
+
+
+def _is_over(transaction: Any) -> None:
+    """Tell asyncpg that a transaction is committed, or it takes the next one for a savepoint within it."""
+    transaction._connection._top_xact = None
 
 
 class KeepAlive:

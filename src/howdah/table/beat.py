@@ -16,21 +16,21 @@ LOST = "the row was deleted, requeued or taken back"
 class TableBeat:
     """Says which rows are still worked on, and hears which are no longer ours or no longer wanted."""
 
-    def __init__(self, plan: Plan, store: TableStore, holder: Holder) -> None:
+    def __init__(self, plan: Plan, store: TableStore, holder: Holder, *, lease: float | None = None) -> None:
         self._plan = plan
         self._store = store
         self._holder = holder
+        # a locked table must not hold up the other beats of this heart, on which the leases of jobs depend
+        self._patience = max(1.0, min(plan.options.stalled_after, lease or plan.options.stalled_after) / 6)
         self.statement = plan.sql["heartbeat"]
 
     async def __call__(self, session: Session) -> Callable[[], None]:
         tokens, at = self._holder.tokens(), time.monotonic()
         held = self._store.held(tokens)
-        # a locked table must not hold up the other beats of this heart
-        patience = max(1.0, self._plan.options.stalled_after / 6)
         rows = []
         if held:
             ids = list({id for _, id in held})
-            rows = await session.fetch(self.statement, ids, tokens, timeout=patience)
+            rows = await session.fetch(self.statement, ids, tokens, timeout=self._patience)
         known = {(row["token"], self._plan.id(row["id"])) for row in rows}
         unwanted = [self._plan.id(row["id"]) for row in rows if row["cancel"]]
 

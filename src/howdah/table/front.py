@@ -66,6 +66,7 @@ class OpenTable:
             handler.over.append(self._over)
         notify = plan.options.notify and site.options.notify
         self._listener = Listener(site.database, channel(plan.table.quoted), self._heard) if notify else None
+        self._lease = site.options.lease
         self._look_at = 0.0
 
     @property
@@ -74,7 +75,7 @@ class OpenTable:
 
     def beat(self, holder: Holder) -> TableBeat:
         self.store.spent = holder.stop
-        return TableBeat(self._plan, self.store, holder)
+        return TableBeat(self._plan, self.store, holder, lease=self._lease)
 
     async def listen(self, stop: asyncio.Event) -> None:
         listening = self._listener.run(stop) if self._listener else stop.wait()

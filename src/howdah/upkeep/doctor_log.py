@@ -110,7 +110,7 @@ def _unassigned(rows: list[ConsumerRow]) -> list[Finding]:
 def _who(holder: Holder) -> str:
     if holder.prepared is not None:
         return f"prepared transaction {holder.prepared}"
-    doing = f"; {holder.state}: {statement(holder.query)}" if holder.query else ""
+    doing = f"; {holder.state}: {statement(holder.query)}" if holder.state and holder.query else ""
     return f"pid {holder.pid} ({holder.application or holder.role or '?'}{doing})"
 
 

@@ -186,7 +186,7 @@ def _frontier(parts: Sequence[Part], log: Log) -> Gate:
 def _who(holder: Holder) -> str:
     if holder.prepared is not None:
         return f"prepared transaction {holder.prepared} holds it for {span(holder.age)}"
-    doing = f"; {holder.state}: {statement(holder.query)}" if holder.query else ""
+    doing = f"; {holder.state}: {statement(holder.query)}" if holder.state and holder.query else ""
     return f"pid {holder.pid} ({holder.application or holder.role or '?'}{doing})"
 
 

@@ -157,7 +157,7 @@ class Locker(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.prepared is not None:
             return f"prepared transaction {self.prepared}"
-        doing = f"; {self.state}: {statement(self.query)}" if self.query else ""
+        doing = f"; {self.state}: {statement(self.query)}" if self.state and self.query else ""
         return f"pid {self.pid} ({self.application or self.role or '?'}{doing})"
 
 

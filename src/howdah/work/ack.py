@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ from howdah import telemetry
 from howdah.job import Job
 from howdah.journal import Mouth
 from howdah.outcome import Ack, Acks, Outcome
-from howdah.service import Outage, wait_any
+from howdah.service import QUIET, Outage, wait_any
 from howdah.store import Store
 
 log = logging.getLogger("howdah")
@@ -23,9 +24,19 @@ STUCK = 3
 """Failures in a row after which nothing more is begun that could not be reported either."""
 
 
+_unsaid: Counter[str] = Counter()
+"""Jobs that were lost since that was last said, by reason."""
+_said: dict[str, float] = {}
+
+
 def refused(jobs: list[Job], reason: str) -> None:
-    """Say that jobs were not ours to finish."""
-    log.warning("%d %s lost: %s", len(jobs), "job was" if len(jobs) == 1 else "jobs were", reason)
+    """Say that jobs were not ours to finish; at most once a second for the same reason, with those in between."""
+    now = time.monotonic()
+    _unsaid[reason] += len(jobs)
+    if now - _said.get(reason, -QUIET) >= QUIET:
+        _said[reason] = now
+        lost = _unsaid.pop(reason)
+        log.warning("%d %s lost: %s", lost, "job was" if lost == 1 else "jobs were", reason)
     telemetry.emit("job.lost", jobs=jobs, reason=reason)
 
 

@@ -86,9 +86,8 @@ def read(visit: Visit, task: Task[..., Any]) -> list[tuple[str, Any]]:
         try:
             given.append((field.name, msgspec.json.decode(text)))
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            raise Refused(
-                400, f"{field.name} ({field.type}) is not JSON: {text[:60]!r}.", "Texts need quotes there."
-            ) from None
+            said = "" if field.secret else f": {text[:60]!r}"
+            raise Refused(400, f"{field.name} ({field.type}) is not JSON{said}.", "Texts need quotes there.") from None
     return given
 
 

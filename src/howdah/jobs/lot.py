@@ -1,0 +1,216 @@
+"""Lot: new jobs by column. What they have in common is checked and written once, the rest a column at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain, compress, islice, repeat
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from howdah.jobs.new import Enqueued, NewJob
+from howdah.pg.copy import field
+
+T = TypeVar("T")
+
+PIECE = 1000
+"""Lines that are sent at once."""
+LONGEST_RUN = 500
+"""A lone run is claimed by one node at a time; keep it short enough to share."""
+LANE = ("queue", "kind", "priority")
+"""What all jobs of a run have in common."""
+CHECKED = (*LANE, "run_at", "delay", "max_attempts", "timeout", "key")
+WRITTEN = {
+    "run_at": "due",
+    "timeout": "timeout",
+    "priority": "priority",
+    "max_attempts": "max_attempts",
+    "queue": "queue",
+    "kind": "kind",
+    "key": "key",
+    "args": "payload",
+    "meta": "meta",
+    "trace": "trace",
+}
+"""The columns of the table besides the id, and what is written there."""
+
+fresh = partial(tuple.__new__, Enqueued)  # what Enqueued(...) does, without its detour through Python
+
+
+class Lot:
+    """Some thousand jobs about to be enqueued, those of a lane next to each other."""
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        self.size = len(jobs)
+        self._shared: dict[str, Any] = {}
+        """What all have in common, by name."""
+        self._each: dict[str, Sequence[Any]] = {}
+        """What differs: columns, by name."""
+        self._read(jobs)
+        self._check(jobs)
+        lanes = self._places_by_lane()
+        self._lanes = {lane: len(places) for lane, places in lanes.items()}
+        self._order = list(chain.from_iterable(lanes.values())) if len(lanes) > 1 else []
+        """Where each stood before they were put in order, if they were."""
+        if self._order:
+            self._read([jobs[place] for place in self._order])
+        self._ids: list[int] = []
+        self._made: list[Enqueued] = []
+        self._waits: list[bool] = []
+        """Which of them have to wait, if any has."""
+
+    def number(self, ids: list[int], now: datetime) -> None:
+        """Give each its id, and each that has to wait its moment."""
+        self._ids = ids
+        self._made = list(map(fresh, zip(ids, repeat(True), strict=False)))
+        self._put("due", [_due(now, *times) for times in self._rows("run_at", "delay")])
+        if self._has("due"):
+            self._waits = [due is not None and due > now for due in self._column("due")]
+
+    def keys(self) -> dict[int, str]:
+        """The unique keys that are asked for, by id."""
+        asked = self._as_given([*zip(self._ids, self._column("key"), strict=True)]) if self._has("key") else []
+        return {id: key for id, key in asked if key is not None}
+
+    def leave_out(self, holders: Mapping[int, int]) -> None:
+        """Enqueue none of these: the job beside it has its key."""
+        kept = [id not in holders for id in self._ids]
+        self._made = [Enqueued(holders[each.id], False) if each.id in holders else each for each in self._made]
+        self._lanes = {lane: sum(kept[rows]) for lane, rows in self._stretches()}
+        self._each = {name: [*compress(column, kept)] for name, column in self._each.items()}
+        self._waits = [*compress(self._waits, kept)]
+        self._ids = [*compress(self._ids, kept)]
+        self.size = len(self._ids)
+
+    def columns(self) -> list[str]:
+        """The columns of the table that are written; the others stay empty."""
+        return ["id", *(column for column, name in WRITTEN.items() if self._has(name))]
+
+    def lines(self) -> Iterator[bytes]:
+        """What is written there, as COPY reads it, many lines at a time."""
+        parts: list[Iterable[bytes]] = [str(self._ids)[1:-1].encode().split(b", ") if self._ids else []]
+        common = b""
+        for name in filter(self._has, WRITTEN.values()):
+            common += b"\t"
+            if name in self._shared:
+                common += _text(self._shared[name])
+            else:
+                parts += [repeat(common), _texts(self._each[name])]
+                common = b""
+        parts.append(repeat(common + b"\n"))
+        fragments = chain.from_iterable(zip(*parts, strict=False))
+        while some := b"".join(islice(fragments, PIECE * len(parts))):
+            yield some
+
+    def ready(self) -> Iterator[tuple[int, int, str, str, int]]:
+        """What may be claimed at once, in runs: (lo, hi, queue, kind, priority)."""
+        for lane, rows in self._stretches():
+            ids = self._ids[rows]
+            if self._waits:
+                ids = [id for id, wait in zip(ids, self._waits[rows], strict=True) if not wait]
+            yield from _runs(ids, *lane)
+
+    def later(self) -> Iterator[tuple[int, datetime, str, str, int]]:
+        """What has to wait: (id, due, queue, kind, priority)."""
+        if self._waits:
+            due = [*self._column("due")]
+            for lane, rows in self._stretches():
+                waiting = compress(zip(self._ids[rows], due[rows], strict=True), self._waits[rows])
+                yield from ((id, moment, *lane) for id, moment in waiting)
+
+    def made(self) -> list[Enqueued]:
+        """What became of each, in the order they were given."""
+        return self._as_given(self._made)
+
+    def _read(self, jobs: Sequence[NewJob]) -> None:
+        for name in NewJob.__struct_fields__:  # not row by row: thousands of tuples are work for the garbage collector
+            self._put(name, list(map(attrgetter(name), jobs)))
+
+    def _check(self, jobs: Sequence[NewJob]) -> None:
+        differ = [name for name in CHECKED if name in self._each]
+        for job in dict(zip(self._rows(*differ), jobs, strict=False)).values():
+            job.check()
+
+    def _places_by_lane(self) -> dict[tuple[Any, ...], Sequence[int]]:
+        if self._shares(*LANE):
+            return dict.fromkeys(self._rows(*LANE), range(self.size))
+        lanes: dict[tuple[Any, ...], list[int]] = {}
+        for place, lane in enumerate(self._rows(*LANE)):
+            lanes.setdefault(lane, []).append(place)
+        return {**lanes}
+
+    def _stretches(self) -> Iterator[tuple[tuple[Any, ...], slice]]:
+        """Where the jobs of every lane are."""
+        start = 0
+        for lane, size in self._lanes.items():
+            yield lane, slice(start, start + size)
+            start += size
+
+    def _as_given(self, rows: list[T]) -> list[T]:
+        """In the order the jobs were given."""
+        if not self._order:
+            return rows
+        given = rows.copy()
+        for place, row in zip(self._order, rows, strict=True):
+            given[place] = row
+        return given
+
+    def _put(self, name: str, column: Sequence[Any]) -> None:
+        if column.count(column[0]) == len(column):
+            self._shared[name] = column[0]
+        else:
+            self._each[name] = column
+
+    def _has(self, name: str) -> bool:
+        return name in self._each or self._shared[name] is not None
+
+    def _shares(self, *names: str) -> bool:
+        return all(name in self._shared for name in names)
+
+    def _column(self, name: str) -> Iterable[Any]:
+        return self._each[name] if name in self._each else repeat(self._shared[name], self.size)
+
+    def _rows(self, *names: str) -> Iterable[tuple[Any, ...]]:
+        """These columns row by row; one row if they are the same in all."""
+        if self._shares(*names):
+            return [tuple(self._shared[name] for name in names)]
+        return zip(*map(self._column, names), strict=True)
+
+
+def _due(now: datetime, run_at: datetime | None, delay: float | None) -> datetime | None:
+    return now + timedelta(seconds=delay) if delay else run_at
+
+
+def _texts(values: Sequence[Any]) -> Sequence[bytes]:
+    """A column as text for COPY."""
+    if isinstance(values[0], bytes) and None not in values:
+        together = b"".join(values)
+        if not any(each in together for each in (b"\\", b"\t", b"\n", b"\r")):
+            return values
+    known = {value: _text(value) for value in set(values)}
+    return [known[value] for value in values]
+
+
+def _text(value: Any) -> bytes:
+    if isinstance(value, datetime):
+        return value.isoformat().encode()
+    if isinstance(value, int):
+        return b"%d" % value
+    return str(value).encode() if isinstance(value, float) else field(value)
+
+
+def _runs(ids: Sequence[int], queue: str, kind: str, priority: int) -> Iterator[tuple[int, int, str, str, int]]:
+    """Neighbouring ids of one lane and kind, as (lo, hi, queue, kind, priority).
+
+    >>> [run[:2] for run in _runs([1, 2, 3, 5], "default", "k", 0)]
+    [(1, 4), (5, 6)]
+    """
+    first = 0
+    while first < len(ids):
+        last = len(ids) - 1
+        if ids[last] - ids[first] != last - first:  # there are gaps
+            last = next(i for i in range(first, len(ids)) if i == last or ids[i + 1] != ids[i] + 1)
+        for lo in range(ids[first], ids[last] + 1, LONGEST_RUN):
+            yield lo, min(lo + LONGEST_RUN, ids[last] + 1), queue, kind, priority
+        first = last + 1

@@ -1,0 +1,119 @@
+"""Every two acts on the same jobs, the second while the first is neither committed nor undone.
+
+What the two leave behind must be what they would have left one after the other, in one order or the other. Who passes
+by what others hold may also have done nothing yet, and then does it the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from howdah.outcome import Outcome
+from howdah.pg.database import Database
+from kit.interleave import Form, Meetings, meet, switch_off
+from kit.interleave_jobs import ACTS, FORMS, Ground, acking, lay
+from kit.interleave_place import Trio, meeting_place, trio
+from kit.model_check import wrongs
+
+pytestmark = pytest.mark.anyio
+
+LEASE_LOST = "UnknownPostgresError"
+"""How the driver calls our own code HW001."""
+NEVER = {("ack one to retry", "ack all done")}
+"""A worker says one thing of an attempt, and says that again; it never says another thing afterwards."""
+
+
+@pytest.fixture(scope="module")
+def place(server: Any, template: str) -> Iterator[Database]:
+    yield from meeting_place(server, template)
+
+
+@pytest.fixture(scope="module")
+async def three(place: Database) -> AsyncIterator[Trio]:
+    async with trio(place) as conns:
+        yield conns
+
+
+@pytest.fixture(scope="module")
+async def meetings(three: Trio) -> Meetings:
+    return Meetings(three, lay)
+
+
+def is_true(form: Form, said: Any, after: dict[str, Any], ground: Ground) -> bool:
+    """Whether what the last one was told is what the tables say."""
+    held = any(lease[0] == "the lease" for lease in after["leases"])
+    over = {row[0]: row[1] for row in after["done"]}
+    ready = {row[0] for row in after["ready"]}
+    told = {id - ground.ids[0]: what for id, what in said.items()} if isinstance(said, dict) else {}
+    match form.act:
+        case "heartbeat":
+            return bool(said == ([] if held else [ground.token]))
+        case "cancel":
+            ended = [at for at, what in told.items() if what == "cancelled"]
+            asked = [at for at, what in told.items() if what == "asked"]
+            return all(over.get(at) == "c" for at in ended) and all(at in after["wishes"] or at in over for at in asked)
+        case "retry":
+            return all(at in ready for at, what in told.items() if what == "queued")
+        case "ack" if form.name.startswith("in a transaction"):
+            return over.get(4) == "d" or said in (LEASE_LOST, "UniqueViolationError")
+        case "ack":
+            # what was to be retried may since have been cancelled: somebody wished it before
+            states = {"ok": "d", "failed": "f", "cancelled": "c"}
+            return all(over.get(at) in (states.get(what), "c") for at, what in told.items())
+        case _:
+            return True
+
+
+async def zombie(conn: Any, ground: Ground) -> None:
+    """Say once more what became of the jobs; under a lease that is over it changes nothing."""
+    before = await ground.portrait(conn)
+    if all(lease[0] != "the lease" for lease in before["leases"]):
+        for outcome in (Outcome.OK, Outcome.RETRY, Outcome.RELEASED):
+            await acking(dict.fromkeys((4, 5, 6, 7), outcome), last=True)(ground, conn)
+            assert await ground.portrait(conn) == before, outcome
+
+
+@pytest.mark.parametrize("second", ACTS)
+@pytest.mark.parametrize("first", ACTS)
+async def test_two_acts_meet(three: Trio, meetings: Meetings, first: str, second: str):
+    for one in [form for form in FORMS if form.act == first]:
+        for other in [form for form in FORMS if form.act == second]:
+            for commit in (True, False):
+                if (str(one), str(other)) in NEVER:
+                    continue
+                ground, met, after = await meetings.hold(one, other, commit=commit)
+                assert is_true(other, met.second, after, ground), f"{one}, {other}: {met}, left {after}"
+                await zombie(three.watch, ground)
+
+
+# -------------------------------------------------------------------- with a guard switched off
+
+
+TAKEN = "{schema}.lease where token = any(tokens)"
+CARRIES_OUT = "perform {schema}.cancel(missed)"
+CONTROLS = {
+    "reset, claim": ("hand_back", f"delete from {TAKEN} returning *", f"select * from {TAKEN}", "reset", "claim many"),
+    "ack, reset": ("reset", "for update skip locked", "", "ack one done", "reset"),
+    "reset, ack": ("ack", "where a.token = any(held)", "where true", "reset", "ack one to retry"),
+    "cancel, ack": ("carry_out", CARRIES_OUT, "null", "cancel a running one", "ack one to retry"),
+    "reset, cancel": ("carry_out", CARRIES_OUT, "null", "reset", "cancel a running one"),
+    "retry, prune": ("prune_rows", "for update skip locked", "", "retry one", "prune"),
+}
+"""Function, guard, what stands there instead, and who meets whom."""
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
+@pytest.mark.parametrize("control", CONTROLS)
+async def test_what_a_guard_is_good_for(direct: Database, control: str, guarded: bool):
+    function, guard, instead, *names = CONTROLS[control]
+    first, second = (next(form for form in FORMS if str(form) == name) for name in names)
+    async with trio(direct) as three:
+        if not guarded:
+            await switch_off(three.watch, function, *(text.format(schema='"howdah"') for text in (guard, instead)))
+        ground = await lay(three.watch)
+        await meet(three, lambda conn: first.do(ground, conn), lambda conn: second.do(ground, conn), commit=True)
+        await ground.portrait(three.watch)
+        assert (await wrongs(three.watch) == []) == guarded

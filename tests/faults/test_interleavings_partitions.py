@@ -1,0 +1,89 @@
+"""Every act meets a prune that drops a whole partition, which has to stop everybody for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from howdah.pg.database import Database
+from kit.interleave import Form, meet, told
+from kit.interleave_jobs import FORMS, STATEMENTS, TOMORROW, Ground, lay
+from kit.interleave_place import Trio, meeting_place, trio
+from kit.model_check import wrongs
+
+pytestmark = pytest.mark.anyio
+
+SIZE = 100
+ENDS = {
+    "ack one done": [4],
+    "ack all done": [4, 5, 6, 7],
+    "ack one of each": [4, 5],
+    "ack in a transaction": [4],
+    "ack in a transaction, keyless": [4],
+    "cancel a waiting one": [9],
+    "cancel all": [3, 8, 9, 10, 11],
+    "reset": [5],
+}
+"""Jobs that are over by an act."""
+DROP = """
+do $$
+declare
+    part record;
+begin
+    for part in
+        select i.inhrelid::regclass as name from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent in ('howdah.job'::regclass, 'howdah.done'::regclass) and c.relname !~ 'default'
+    loop
+        execute format('drop table %s', part.name);
+    end loop;
+end $$
+"""
+
+
+@pytest.fixture(scope="module")
+def place(server: Any, template: str) -> Iterator[Database]:
+    yield from meeting_place(server, template)
+
+
+@pytest.fixture(scope="module")
+async def three(place: Database) -> AsyncIterator[Trio]:
+    async with trio(place) as conns:
+        yield conns
+
+
+async def lay_within_one_partition(conn: Any) -> Ground:
+    """The same jobs, and ids were given out beyond their partition."""
+    await conn.execute("delete from howdah.job; delete from howdah.done")
+    await conn.execute(DROP)
+    low = await conn.fetchval("select (nextval('howdah.job_id') / $1 + 1) * $1", SIZE)
+    for part in ("job", "done"):
+        await conn.execute(
+            f"create table howdah.{part}_{low}_{low + SIZE} partition of howdah.{part}"
+            f" for values from ({low}) to ({low + SIZE})"
+        )
+    await conn.execute("select setval('howdah.job_id', $1)", low)
+    ground = await lay(conn)
+    await conn.execute("select setval('howdah.job_id', $1)", low + SIZE)
+    return ground
+
+
+async def drop(_ground: Ground, conn: Any) -> Any:
+    return await conn.fetchval(STATEMENTS["prune_partition"], TOMORROW, TOMORROW)
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "rolled back"])
+@pytest.mark.parametrize("first", [True, False], ids=["meets the act", "is met by the act"])
+@pytest.mark.parametrize("act", FORMS, ids=str)
+async def test_a_dropped_partition_takes_nothing_with_it_that_lives(three: Trio, act: Form, first: bool, commit: bool):
+    ground = await lay_within_one_partition(three.watch)
+    pruning = Form(act="prune", name="partition", do=drop)
+    one, other = (act, pruning) if first else (pruning, act)
+    await meet(three, lambda conn: one.do(ground, conn), lambda conn: other.do(ground, conn), commit=commit)
+
+    after = await ground.portrait(three.watch)
+    assert await wrongs(three.watch) == []
+    assert {0, 1, 2, *ENDS.get(str(act), ())} >= set(range(12)) - set(after["jobs"]), "nothing else was over"
+    await told(drop(ground, three.watch))
+    assert await wrongs(three.watch) == []

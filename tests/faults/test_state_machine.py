@@ -1,0 +1,77 @@
+"""The life of jobs against a plain model, with a wire that breaks before or after any statement.
+
+``HOWDAH_FAULT_EXAMPLES`` says how many lives; without it few, and always the same ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from howdah.pg.database import Database
+from kit.interleave import DEFINITION
+from kit.interleave_place import meeting_place
+from kit.model_machine import Life
+from kit.model_moves import Wrong
+from kit.model_world import World
+
+EXAMPLES = os.environ.get("HOWDAH_FAULT_EXAMPLES")
+FEW = 60
+SETTINGS = settings(
+    max_examples=int(EXAMPLES or FEW),
+    derandomize=EXAMPLES is None,
+    stateful_step_count=30,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    phases=[Phase.generate] if EXAMPLES is None else [Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+BUGS = {
+    "a late ack is believed": ("ack", "where a.token = any(held)", "where true"),
+    "a reset forgets an attempt": ("hand_back", "case when charge then attempt else attempt - 1 end", "attempt - 1"),
+    "an ack said twice counts twice": (
+        "ack",
+        "and not exists (select from {schema}.gone g where g.token = a.token and g.id = a.id)",
+        "",
+    ),
+    "a transaction commits without its lease": ("ack_in_transaction ack_keyless", "if not found or exists", "if exists"),
+}
+"""Functions, what is taken out of them, and what stands there instead."""
+
+
+@pytest.fixture
+def place(server: Any, template: str) -> Iterator[Database]:
+    yield from meeting_place(server, template)
+
+
+@pytest.fixture
+def world(place: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    for often in ("howdah.jobs.store.PROMOTE", "howdah.jobs.store.SWEEP", "howdah.jobs.holds.LOOK"):
+        monkeypatch.setattr(often, 0.0)  # at every claim: a replay must meet the same statements
+    world = World(place.dsn)
+    yield world
+    world.close()
+
+
+@pytest.mark.timeout(600 if EXAMPLES is None else 0)
+def test_the_tables_are_what_the_model_says(world: World):
+    run_state_machine_as_test(lambda: Life(world), settings=SETTINGS)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(world: World, bug: str):
+    functions, good, bad = (text.format(schema='"howdah"') for text in BUGS[bug])
+    for function in functions.split():
+        [[was]] = world.fetch(DEFINITION, function)
+        assert good in was
+        world.fetch(was.replace(good, bad))
+    only_find = settings(SETTINGS, phases=[Phase.generate], max_examples=400, derandomize=True, print_blob=False)
+    with pytest.raises(Wrong):
+        run_state_machine_as_test(lambda: Life(world), settings=only_find)

@@ -1,0 +1,151 @@
+"""Two transactions that meet: the first stays open while the second runs, and ends when it is known what that does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+
+from kit.interleave_place import Trio
+from kit.node import PATIENCE
+
+Deed = Callable[[Any], Awaitable[Any]]
+"""Does something through a connection, and returns what it was told."""
+
+CONFLICTS = {
+    "key share": {"update"},
+    "no key update": {"no key update", "update"},
+    "update": {"key share", "no key update", "update"},
+}
+"""Which locks on one row exclude which; a row about to be inserted is one that is updated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """One way to do one of the acts, and the locks it takes on what others may want, too."""
+
+    act: str
+    name: str
+    do: Callable[[Any, Any], Awaitable[Any]]
+    """Takes the ground and a connection."""
+    locks: Mapping[str, str] = field(default_factory=dict)
+    skips: bool = False
+    """Whether it passes by what others hold, and never waits."""
+
+    def __str__(self) -> str:
+        return f"{self.act} {self.name}".strip()
+
+    def meets(self, first: Form) -> bool:
+        """Whether it comes upon a lock of ``first``."""
+        return any(thing in first.locks and first.locks[thing] in CONFLICTS[mode] for thing, mode in self.locks.items())
+
+    def waits_for(self, first: Form) -> bool:
+        """Whether it has to wait for ``first``."""
+        return not self.skips and self.meets(first)
+
+
+@dataclass(frozen=True)
+class Met:
+    """What the two were told, and whether the second had to wait."""
+
+    first: Any
+    second: Any
+    waited: bool
+
+
+async def told(doing: Awaitable[Any]) -> Any:
+    """What somebody is told, also when it is a refusal; a deadlock is nobody's answer."""
+    try:
+        return await doing
+    except asyncpg.DeadlockDetectedError:
+        raise
+    except asyncpg.PostgresError as error:
+        return type(error).__name__
+
+
+async def meet(three: Trio, first: Deed, second: Deed, *, commit: bool) -> Met:
+    """Let ``second`` run while what ``first`` did is neither committed nor undone."""
+    opened = three.one.transaction()
+    await opened.start()
+    try:
+        said = await first(three.one)
+        running = asyncio.ensure_future(told(second(three.other)))
+        waited = await _waits(three, running)
+    except BaseException:
+        await opened.rollback()
+        raise
+    await (opened.commit() if commit else opened.rollback())
+    return Met(said, await asyncio.wait_for(running, PATIENCE), waited)
+
+
+async def _waits(three: Trio, running: asyncio.Future[Any]) -> bool:
+    """Whether the second waits for the first; it either does, or gets through without it."""
+    pids = three.one.get_server_pid(), three.other.get_server_pid()
+    until = asyncio.get_running_loop().time() + PATIENCE
+    while not running.done():
+        if await three.watch.fetchval("select $1 = any(pg_blocking_pids($2))", *pids):
+            return True
+        if asyncio.get_running_loop().time() > until:
+            raise AssertionError("the second neither waits for the first nor comes to an end")
+        await asyncio.wait([running], timeout=0.002)
+    return False
+
+
+class Meetings:
+    """Meetings of acts on one kind of ground, held against what the same acts leave behind one after the other.
+
+    A ground has a ``portrait`` of what the tables say, the same for two of them to which the same was done, and names
+    what is ``wrong``.
+    """
+
+    def __init__(self, three: Trio, lay: Callable[[Any], Awaitable[Any]]) -> None:
+        self._three = three
+        self._lay = lay
+        self._known: dict[tuple[str, ...], Any] = {}
+
+    async def hold(self, first: Form, second: Form, *, commit: bool) -> tuple[Any, Met, Any]:
+        """Let two acts meet; the ground, what they were told and what they left, unless something is wrong."""
+        watch, case = self._three.watch, f"{first}, {'committed' if commit else 'rolled back'} while: {second}"
+        orders = [(first, second), (second, first)] if commit else [(second,)]
+        passed_by = second.skips and second.meets(first)
+        ends = [await self._in_turn(*order) for order in orders]
+        next_time = [await self._in_turn(*orders[0], second)] if passed_by else []
+        ground = await self._lay(watch)
+        met = await meet(
+            self._three, lambda conn: first.do(ground, conn), lambda conn: second.do(ground, conn), commit=commit
+        )
+        assert met.waited == second.waits_for(first), f"{case}: did {'' if met.waited else 'not '}wait, {met}"
+        after = left = await ground.portrait(watch)
+        wrong = await ground.wrongs(watch)
+        assert wrong == [], f"{case}: {wrong}, {met}"
+        if passed_by and left not in ends:
+            await told(second.do(ground, watch))  # what was passed by is met the next time
+            left, ends = await ground.portrait(watch), ends + next_time
+        assert left in ends, f"{case}: {met}, left {left}, and neither of {ends}"
+        return ground, met, after
+
+    async def _in_turn(self, *forms: Form) -> Any:
+        """What these acts leave behind, one after the other."""
+        key = tuple(map(str, forms))
+        if key not in self._known:
+            ground = await self._lay(self._three.watch)
+            for form in forms:
+                await told(form.do(ground, self._three.watch))
+            self._known[key] = await ground.portrait(self._three.watch)
+        return self._known[key]
+
+
+async def switch_off(conn: Any, function: str, guard: str, instead: str = "") -> None:
+    """Take a guard out of a function of the engine, to see what it is good for."""
+    was = str(await conn.fetchval(DEFINITION, function))
+    if guard not in was:
+        raise AssertionError(f"howdah.{function} has no guard {guard!r}")
+    await conn.execute(was.replace(guard, instead))
+
+
+DEFINITION = """
+select pg_get_functiondef(p.oid) from pg_proc p where p.pronamespace = 'howdah'::regnamespace and p.proname = $1
+"""

@@ -1,0 +1,135 @@
+"""A consumer that stands in the middle of the log, and everything that can be done to it at the same moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from howdah.errors import LeaseLost
+from howdah.pg import sql
+from kit.interleave import Form
+
+STATEMENTS = sql.load("howdah.log", schema="howdah")
+NAME, PART, OWNER, SUCCESSOR, EPOCH = "view", 0, 1, 2, 5
+AT, FAILED_AT, TO = 5, 6, 10
+FILL = f"""
+delete from howdah.consumer; delete from applied; update howdah.leader set node = null, expires_at = null;
+insert into howdah.consumer (name, partitions) values ('{NAME}', 1);
+insert into howdah.share (consumer, part, node, epoch) values ('{NAME}', {PART}, {OWNER}, {EPOCH});
+insert into howdah.checkpoint (consumer, part, position, failures, error_position, error, message, traceback)
+    values ('{NAME}', {PART}, {AT}, 1, {FAILED_AT}, 'E', 'm', 't');
+insert into applied select i from generate_series(1, {AT}) i;
+"""
+
+
+@dataclass(frozen=True)
+class Stand:
+    """One share, of node 1: its checkpoint is at 5, the log at 10, and it failed once on 6. Effects are noted."""
+
+    async def portrait(self, conn: Any) -> Any:
+        share = await conn.fetchrow(
+            "select s.node, s.epoch, k.position, k.failures, k.halted, k.error_position, c.paused"
+            " from howdah.share s join howdah.checkpoint k using (consumer, part)"
+            " join howdah.consumer c on c.name = s.consumer"
+        )
+        parked = await conn.fetch("select position, wanted_at is not null from howdah.parked order by 1")
+        applied = await conn.fetch("select position, count(*) from applied group by 1 order by 1")
+        return tuple(share), [tuple(row) for row in parked], [tuple(row) for row in applied]
+
+    async def lay(self, conn: Any) -> Stand:
+        """Begin anew."""
+        await conn.execute(FILL)
+        return self
+
+    async def wrongs(self, conn: Any) -> list[str]:
+        """What can never be: beyond the log, halted for what it has passed, events applied twice."""
+        (_, _, position, failures, halted, at, _), _, applied = await self.portrait(conn)
+        wrong = [f"event {each} was applied {times} times" for each, times in applied if times > 1]
+        if position > TO:
+            wrong.append(f"the checkpoint is at {position}, beyond the log")
+        if halted and (at is None or at <= position):
+            wrong.append(f"it halts at {position} for event {at}")
+        if (failures == 0) != (at is None) and not halted:
+            wrong.append(f"{failures} failures on event {at}")
+        return wrong
+
+
+async def prepare(conn: Any) -> Stand:
+    """Make the log, and where effects are noted."""
+    await conn.execute("create table applied (position bigint not null)")
+    await conn.execute(f"insert into howdah.node (name) select 'node ' || i from generate_series(1, {SUCCESSOR}) i")
+    for _ in range(TO):
+        await conn.execute("select howdah.append('Order-1', $1)", b'[{"type": "Noted", "data": {}}]')
+    return Stand()
+
+
+async def advance(_stand: Stand, conn: Any) -> str:
+    """A batch: its effects and its checkpoint, or neither."""
+    try:
+        async with conn.transaction():
+            await conn.execute(f"insert into applied select i from generate_series({AT + 1}, {TO}) i")
+            given = (NAME, PART, OWNER, EPOCH, AT, TO, TO - AT, 1.0)
+            if not await conn.fetchval(STATEMENTS["settle"], *given):
+                raise LeaseLost
+    except LeaseLost:
+        return "lost"
+    return "settled"
+
+
+async def park(_stand: Stand, conn: Any) -> str:
+    """The event it fails on is set aside, and the checkpoint moves past it, or neither."""
+    try:
+        async with conn.transaction():
+            await conn.execute(STATEMENTS["park"], NAME, PART, FAILED_AT, "E", "m", "t", 2)
+            if not await conn.fetchval(STATEMENTS["settle"], NAME, PART, OWNER, EPOCH, AT, FAILED_AT, 0, 1.0):
+                raise LeaseLost
+    except LeaseLost:
+        return "lost"
+    return "parked"
+
+
+async def fault(_stand: Stand, conn: Any) -> bool:
+    given = (NAME, PART, OWNER, EPOCH, 2, True, FAILED_AT, "E", "m", "t")
+    return bool(await conn.fetchval(STATEMENTS["fault"], *given))
+
+
+def assigning(node: int | None) -> Any:
+    async def do(_stand: Stand, conn: Any) -> int:
+        return int((await conn.fetchrow(STATEMENTS["assign"], [NAME], [PART], [node]))["moved"])
+
+    return do
+
+
+async def resign(_stand: Stand, conn: Any) -> int:
+    return int((await conn.fetchrow(STATEMENTS["resign"], OWNER))["freed"])
+
+
+def resetting(position: int) -> Any:
+    async def do(_stand: Stand, conn: Any) -> list[int]:
+        return [row["part"] for row in await conn.fetch(STATEMENTS["reset"], NAME, None, position)]
+
+    return do
+
+
+def asking(verb: str, *values: Any) -> Any:
+    async def do(_stand: Stand, conn: Any) -> list[Any]:
+        return [row[0] for row in await conn.fetch(STATEMENTS[verb], NAME, *values)]
+
+    return do
+
+
+CHECKPOINT, SHARE, CONSUMER = ({thing: "no key update"} for thing in ("checkpoint", "share", "consumer"))
+FORMS = [
+    Form(act="advance", name="", do=advance, locks=CHECKPOINT),
+    Form(act="park", name="", do=park, locks=CHECKPOINT | {"parked": "update"}),
+    Form(act="fault", name="", do=fault, locks=CHECKPOINT),
+    Form(act="takeover", name="by another", do=assigning(SUCCESSOR), locks=SHARE),
+    Form(act="takeover", name="by nobody", do=assigning(None), locks=SHARE),
+    Form(act="takeover", name="since it resigns", do=resign, locks=SHARE | {"node": "no key update"}),
+    Form(act="reset", name="to the beginning", do=resetting(0), locks=CHECKPOINT | SHARE),
+    Form(act="reset", name="to the end", do=resetting(TO), locks=CHECKPOINT | SHARE),
+    Form(act="skip", name="", do=asking("skip", None), locks=CHECKPOINT | SHARE),
+    Form(act="pause", name="", do=asking("pause", "somebody"), locks=CONSUMER),
+    Form(act="resume", name="", do=asking("resume"), locks=CONSUMER),
+]
+ACTS = list(dict.fromkeys(form.act for form in FORMS))

@@ -1,0 +1,190 @@
+"""The state machine: everybody does something, the wire breaks, and the tables must say what the model says."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from howdah.jobs.new import NewJob
+from howdah.outcome import Ack, Outcome
+from kit.interleave_jobs import STATEMENTS
+from kit.model import Model
+from kit.model_moves import Fault, Wrong, faults, new_jobs, outcomes, sides
+from kit.model_people import People
+from kit.model_world import FALL_DUE, LAPSE, LEASE, Side, failed, transact
+
+
+class Life(People):
+    """The life of jobs, with faults."""
+
+    @initialize(jobs=st.lists(new_jobs.filter(lambda job: job.key is None), min_size=3, max_size=6))
+    def begin(self, jobs: list[NewJob]) -> None:
+        self.world.begin(2)
+        self.enqueue(jobs, None)
+        self.claim(0, 3, False, None)
+
+    # ---------------------------------------------------------------- nodes
+
+    @rule(at=sides, most=st.sampled_from([1, 3, 100]), due=st.booleans(), fault=faults(5, 5, 4, 2))
+    def claim(self, at: int, most: int, due: bool, fault: Fault) -> None:
+        side = self.world.sides[at]
+        if due:
+            self.world.fetch(FALL_DUE)
+            for job in self.model.jobs.values():
+                job.due = job.due or job.place == "later"
+        back, ready = self.model.copy(), self.model.copy()
+        unheard = [token for token, lease in back.leases.items() if lease.node == side.node and not lease.heard]
+        for model in (back, ready):
+            model.release(side.node, unheard)
+        ready.promote()
+        answered, jobs = self._attempt(lambda: side.store.claim(most, {}), fault)
+        if not answered:
+            self._adopt(ready, side, most)
+            self._compare(self.model, back, ready)
+            return
+        if jobs:
+            ready.claim(side.node, jobs[0].token, [job.id for job in jobs], most=most)
+            for job in jobs:
+                entry = ready.jobs[job.id]
+                facts = (entry.used, entry.most, entry.queue, entry.key, entry.token)
+                self._agree(facts, (job.attempt, job.max_attempts, job.queue, job.key, job.token))
+            side.take(jobs)
+        elif ready.claimable():
+            raise Wrong(f"nothing was claimed although {ready.claimable()} jobs wait")
+        self._compare(ready)
+
+    def _adopt(self, model: Model, side: Side, most: int) -> None:
+        """A claim of which no answer came may have happened; its lease is known to nobody."""
+        for token, node, _, names in self.world.look()["leases"]:
+            if token not in model.leases and node == side.node and token not in self.model.leases:
+                model.claim(node, token, names, most=most, heard=False)
+
+    @precondition(lambda self: self._busy())
+    @rule(
+        at=sides,
+        chosen=st.lists(st.tuples(st.integers(0, 40), outcomes), min_size=1, max_size=4),
+        again=st.booleans(),
+        fault=faults(1, 1, 2),
+    )
+    def ack(self, at: int, chosen: list[tuple[int, Outcome]], again: bool, fault: Fault) -> None:
+        side = self._busy()[at % len(self._busy())]
+        if side.unsaid is None:
+            acks = []
+            for place, outcome in chosen:
+                left = [job for job in side.jobs.values() if job not in [ack.job for ack in acks]]
+                if left:
+                    acks.append(failed(left[place % len(left)], outcome))
+            if not acks:
+                return
+            side.unsaid = acks, side.count([ack.job for ack in acks])
+        self._say(side, fault)
+        if again and side.unsaid:
+            self._say(side, None)
+
+    @precondition(lambda self: self._busy())
+    @rule(at=sides, fault=faults(1, 1, 2))
+    def ack_all(self, at: int, fault: Fault) -> None:
+        """All that a node holds is done."""
+        side = self._busy()[at % len(self._busy())]
+        if side.unsaid is None:
+            jobs = list(side.jobs.values())
+            side.unsaid = [Ack(job, Outcome.OK, 1) for job in jobs], side.count(jobs)
+        self._say(side, fault)
+
+    def _say(self, side: Side, fault: Fault) -> None:
+        """Tell the store what became of attempts; what is not answered is said again."""
+        assert side.unsaid
+        acks, finished = side.unsaid = side.still_ours(*side.unsaid)
+        if not acks and not finished:
+            side.unsaid = None
+            return
+        said = [Ack(ack.job, ack.outcome, 1) for ack in acks]  # the store notes in them what became of each
+        plain = [ack for ack in said if ack.outcome is Outcome.OK and ack.job.key is None]
+        other = [ack for ack in said if ack not in plain]
+        tokens = {ack.job.token for ack in plain}
+        half, full = self.model.copy(), self.model.copy()
+        half.ack(side.node, other, [token for token in finished if token not in tokens])
+        expected = full.ack(side.node, other + plain, finished)
+        answered, accepted = self._attempt(lambda: side.store.ack(acks, finished), fault)
+        if not answered:
+            self._compare(self.model, half, full)
+            return
+        side.unsaid = None
+        side.lose(set(finished))
+        self._agree(expected, {(ack.job.token, ack.job.id): _fate(ack) for ack in accepted})
+        self._compare(full)
+
+    @precondition(lambda self: self._busy())
+    @rule(at=sides, place=st.integers(0, 40), fault=faults(1, 2, 3, 4))
+    def transact(self, at: int, place: int, fault: Fault) -> None:
+        side = self._busy()[at % len(self._busy())]
+        if side.unsaid:
+            self._say(side, fault)
+            return
+        job = list(side.jobs.values())[place % len(side.jobs)]
+        after = self.model.copy()
+        committed = after.transact(side.node, job.token, job.id)
+        answered, said = self._attempt(lambda: transact(side, job), fault)
+        if answered:
+            self._agree("done" if committed else "lost", said)
+            finished = side.count([job])
+            side.unsaid = ([], finished) if finished else None
+        else:  # as a worker does: the attempt failed, as far as it knows
+            side.unsaid = [failed(job, Outcome.RETRY)], side.count([job])
+        self._either(answered, after)
+
+    @precondition(lambda self: any(side.left for side in self.world.sides))
+    @rule(at=sides, fault=faults(1))
+    def heartbeat(self, at: int, fault: Fault) -> None:
+        side = self.world.sides[at]
+        tokens, after = list(side.left), self.model.copy()
+        lost, wanted = after.heartbeat(side.node, tokens)
+        given = (side.node, tokens, LEASE, "busy", 1, False, 0)
+        answered, row = self._attempt(lambda: side.heart.fetchrow(STATEMENTS["heartbeat"], *given), fault)
+        if answered:
+            self._agree(lost, set(row["lost"]))
+            self._agree(wanted, set(row["cancel"]) & wanted)
+            side.lose(lost)
+        self._either(answered, after)
+
+    @precondition(lambda self: self.model.leases)
+    @rule(at=sides, reset=st.booleans(), fault=faults(1))
+    def fall_silent(self, at: int, reset: bool, fault: Fault) -> None:
+        """A node renews nothing for longer than a lease, and somebody may take back what it holds."""
+        nodes = sorted({lease.node for lease in self.model.leases.values()})
+        node = nodes[at % len(nodes)]
+        self.world.fetch(LAPSE, node)
+        for lease in self.model.leases.values():
+            lease.lapsed = lease.lapsed or lease.node == node
+        self._compare(self.model)
+        if reset:
+            self.reset(at, fault)
+
+    @precondition(lambda self: any(lease.lapsed for lease in self.model.leases.values()))
+    @rule(at=sides, fault=faults(1))
+    def reset(self, at: int, fault: Fault) -> None:
+        after = self.model.copy()
+        expected = after.reset()
+        answered, said = self._attempt(self.world.sides[at].store.reset, fault)
+        if answered:
+            self._agree(expected, said)
+        self._either(answered, after)
+
+    @precondition(lambda self: self._busy())
+    @rule(at=sides, way=st.sampled_from(["ack", "transact"]), outcome=outcomes, fault=faults(1))
+    def wake(self, at: int, way: str, outcome: Outcome, fault: Fault) -> None:
+        """A node that was frozen wakes when somebody else has taken back what it held, and goes on."""
+        side = self._busy()[at % len(self._busy())]
+        place = self.world.sides.index(side)
+        self.world.fetch(LAPSE, side.node)
+        for lease in self.model.leases.values():
+            lease.lapsed = lease.lapsed or lease.node == side.node
+        self.reset(1 - place, None)
+        if way == "ack":
+            self.ack(at, [(0, outcome)], False, fault)
+        else:
+            self.transact(at, 0, fault)
+
+
+def _fate(ack: Ack) -> Outcome:
+    return Outcome.FAILED if ack.outcome is Outcome.POISON else ack.outcome
