@@ -203,7 +203,7 @@ async def test_ten_thousand_jobs_due_in_one_second_are_drained_without_a_deadloc
         for _ in range(3):
             farm.start()
         await eventually(lambda: _nodes(conn, 3), 60)
-        # spread over one second, in a queue that all of them serve
+        # all due at the same moment, in a queue that all of them serve
         due = await conn.fetchval("select clock_timestamp() + interval '4 seconds'")
         jobs = [plain.using(run_at=due).job(n) for n in range(10_000)]
         made = await farm_app.enqueue_many(jobs)

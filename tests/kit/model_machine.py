@@ -62,9 +62,9 @@ class Life(People):
     @precondition(lambda self: self._busy())
     @rule(
         at=sides,
-        chosen=st.lists(st.tuples(st.integers(0, 40), outcomes), min_size=1, max_size=4),
+        chosen=st.lists(st.tuples(st.integers(0, 40), outcomes), min_size=1, max_size=2),
         again=st.booleans(),
-        fault=faults(1, 1, 2),
+        fault=faults(1, 1, 1, 2),
     )
     def ack(self, at: int, chosen: list[tuple[int, Outcome]], again: bool, fault: Fault) -> None:
         side = self._busy()[at % len(self._busy())]
@@ -80,6 +80,12 @@ class Life(People):
         self._say(side, fault)
         if again and side.unsaid:
             self._say(side, None)
+
+    @precondition(lambda self: self._busy())
+    @rule(at=sides, outcome=outcomes)
+    def stutter(self, at: int, outcome: Outcome) -> None:
+        """What became of an attempt is recorded, the answer is lost, and it is said again."""
+        self.ack(at, [(0, outcome)], True, (1, "after"))
 
     @precondition(lambda self: self._busy())
     @rule(at=sides, fault=faults(1, 1, 2))
