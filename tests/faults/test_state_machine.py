@@ -40,7 +40,11 @@ BUGS = {
         "and not exists (select from {schema}.gone g where g.token = a.token and g.id = a.id)",
         "",
     ),
-    "a transaction commits without its lease": ("ack_in_transaction ack_keyless", "if not found or exists", "if exists"),
+    "a transaction commits without its lease": (
+        "ack_in_transaction ack_keyless",
+        "if not found or exists",
+        "if exists",
+    ),
 }
 """Functions, what is taken out of them, and what stands there instead."""
 

@@ -18,19 +18,21 @@ class Faults:
     def __init__(self) -> None:
         self._left = 0
         self._when: When = "before"
+        self._about = ""
         self.struck: int | None = None
         """The backend it happened to."""
 
-    def arm(self, statement: int, when: When) -> None:
-        self._left, self._when, self.struck = statement, when, None
+    def arm(self, statement: int, when: When, *, about: str = "") -> None:
+        """At the so-manieth statement that has these words in it."""
+        self._left, self._when, self._about, self.struck = statement, when, about, None
 
     def disarm(self) -> None:
         self._left, self.struck = 0, None
 
-    async def strike(self, conn: Any, send: Callable[[], Awaitable[Any]]) -> Any:
+    async def strike(self, conn: Any, statement: str, send: Callable[[], Awaitable[Any]]) -> Any:
         """Send a statement, unless this is the one."""
-        self._left -= 1
-        if self._left != 0:
+        self._left -= self._about in statement
+        if self._left != 0 or self._about not in statement:
             return await send()
         self.struck = conn.get_server_pid()
         if self._when == "after":
@@ -44,20 +46,20 @@ class Wire(Direct):
 
     __slots__ = ("faults",)
 
-    async def _execute(self, *args: Any, **options: Any) -> Any:
-        return await self._pass(lambda: super(Wire, self)._execute(*args, **options))
+    async def _execute(self, query: str, *args: Any, **options: Any) -> Any:
+        return await self._pass(query, lambda: super(Wire, self)._execute(query, *args, **options))
 
-    async def _copy_in(self, *args: Any, **options: Any) -> Any:
-        return await self._pass(lambda: super(Wire, self)._copy_in(*args, **options))
+    async def _copy_in(self, statement: str, *args: Any, **options: Any) -> Any:
+        return await self._pass(statement, lambda: super(Wire, self)._copy_in(statement, *args, **options))
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> Any:
         if args:  # it comes by _execute
             return await super().execute(query, *args, timeout=timeout)
-        return await self._pass(lambda: super(Wire, self).execute(query, timeout=timeout))
+        return await self._pass(query, lambda: super(Wire, self).execute(query, timeout=timeout))
 
-    async def _pass(self, send: Callable[[], Awaitable[Any]]) -> Any:
+    async def _pass(self, statement: str, send: Callable[[], Awaitable[Any]]) -> Any:
         faults = getattr(self, "faults", None)  # none while it is being made ready
-        return await (faults.strike(self, send) if faults else send())
+        return await (faults.strike(self, statement, send) if faults else send())
 
 
 class WiredDatabase(Database):

@@ -34,6 +34,11 @@ USUAL = ("kill", "freeze", "stop", "cut", "terminate", "restart")
 @click.option("--dsn", metavar="DSN", help="Use this server instead of one of its own; it is not hurt itself.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where the books are kept.  [default: a temporary one]")
 @click.option("--table", "page", type=click.Path(path_type=Path, exists=True), help="Write the table into this page.")
+@click.option(
+    "--reports",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Run nothing: show what the runs kept in this folder came to.",
+)
 @click.option("--list", "listing", is_flag=True, help="List the faults and the guards.")
 @as_json
 def torture(
@@ -46,6 +51,7 @@ def torture(
     dsn: str | None,
     folder: Path | None,
     page: Path | None,
+    reports: Path | None,
     listing: bool,
     as_json: bool,
 ) -> None:
@@ -65,26 +71,33 @@ def torture(
     if listing:
         _list(as_json)
         return
-    seed = seed if seed is not None else random.randrange(1_000_000)  # noqa: S311
-    chosen = _chosen(names, each)
-    click.echo(f"seed {seed}", err=True)
-    if not each:
-        told = run(
-            chosen, seconds=seconds, seed=seed, dsn=dsn, folder=folder, without=without, workers=workers, say=_say
-        )
-        reports, left_out = [asyncio.run(told)], dict[str, str]()
+    if reports is not None:
+        told, left_out = table.read(reports), dict[str, str]()
     else:
-        reports, left_out = _each(chosen, seconds, seed, dsn, folder, workers)
+        seed = seed if seed is not None else random.randrange(1_000_000)  # noqa: S311
+        click.echo(f"seed {seed}", err=True)
+        chosen = _chosen(names, each)
+        if each:
+            told, left_out = _each(chosen, seconds, seed, dsn, folder, workers)
+        else:
+            once = run(
+                chosen, seconds=seconds, seed=seed, dsn=dsn, folder=folder, without=without, workers=workers, say=_say
+            )
+            told, left_out = [asyncio.run(once)], {}
     if page is not None:
-        table.write(page, reports, left_out)
+        table.write(page, told, left_out)
+    _show(told, left_out, as_json)
+    finish(0 if all(report.good for report in told) else INCOMPLETE)
+
+
+def _show(reports: list[Report], left_out: dict[str, str], as_json: bool) -> None:
     if as_json:
         dump({"reports": reports, "left_out": left_out})
-    else:
-        for report in reports:
-            click.echo("\n" + "\n".join(lines(report)))
-        for name, why in left_out.items():
-            click.echo(f"\nnot run: {name}: {why}")
-    finish(0 if all(report.good for report in reports) else INCOMPLETE)
+        return
+    for report in reports:
+        click.echo("\n" + "\n".join(lines(report)))
+    for name, why in left_out.items():
+        click.echo(f"\nnot run: {name}: {why}")
 
 
 def _each(

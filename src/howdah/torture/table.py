@@ -6,6 +6,8 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from howdah.errors import ConfigError
 from howdah.torture.faults import faults
 from howdah.torture.report import Report, percentile
@@ -38,10 +40,15 @@ def write(path: Path, reports: Sequence[Report], left_out: dict[str, str]) -> No
     path.write_text(f"{before}{BEGIN}\n{table(reports, left_out)}{END}{after}")
 
 
+def read(folder: Path) -> list[Report]:
+    """The reports that are kept in a folder, oldest first."""
+    return [msgspec.json.decode(path.read_bytes(), type=Report) for path in sorted(folder.glob("**/report.json"))]
+
+
 def table(reports: Sequence[Report], left_out: dict[str, str]) -> str:
     """All runs, a row for each fault."""
-    names = list(dict.fromkeys(report.faults[0] for report in reports))
-    rows = "".join(_row(name, [report for report in reports if report.faults[0] == name]) for name in names)
+    names = [name for name in faults() if any(report.faults == [name] for report in reports)]
+    rows = "".join(_row(name, [report for report in reports if report.faults == [name]]) for name in names)
     missing = "".join(f"- not run: `{name}`: {why}\n" for name, why in left_out.items())
     made = f"Howdah {__version__}, Python {platform.python_version()}, {platform.system()}.\n"
     return f"\n{made}\n{HEAD}{rows}\n{missing}"
@@ -63,7 +70,7 @@ def _row(name: str, reports: Sequence[Report]) -> str:
         f"{sum(report.doubled for report in real):,}",
         f"{sum(report.stale for report in real):,}",
         "" if median is None or slowest is None else f"{median:.2f} / {slowest:.2f} s",
-        ", ".join(f"{report.without}: {'found' if report.broken else '**not found**'}" for report in controls),
+        ", ".join(dict.fromkeys(f"{each.without}: {'found' if each.broken else '**not found**'}" for each in controls)),
     ]
     if broken := [str(finding) for report in real for finding in report.unsafe + report.stuck]:
         cells[0] += f" **broken: {'; '.join(broken)}**"
