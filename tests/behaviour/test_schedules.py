@@ -57,6 +57,7 @@ async def set_back(conn, **interval):
     await conn.execute("update howdah.schedule set next_at = next_at - $1::interval", timedelta(**interval))
 
 
+@pytest.mark.stories  # a machine that is busy misses slots, which are then made up for by one job
 async def test_a_schedule_fires_every_slot_once_with_three_nodes(app, tick, conn):
     app.schedule("seconds", tick.job(), cron=EVERY_SECOND)
     async with node(app), node(app), node(app):

@@ -175,6 +175,7 @@ async def test_a_check_that_takes_too_long_does_not_stop_the_others(database, co
     assert found["unserved"].verdict == "ok"
 
 
+@pytest.mark.superuser("the roles are those of the schema howdah")
 async def test_a_hostile_schema(database):
     app = Howdah(database.dsn, schema='we"ird; drop--')
     await app.migrate()

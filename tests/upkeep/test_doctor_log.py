@@ -76,6 +76,7 @@ async def test_consumers_nobody_has_and_parked_events(app: Howdah, database: Dat
     assert parked.fix == "`howdah consumers parked list Mail` shows them; then retry or drop them"
 
 
+@pytest.mark.superuser("sees what other roles run")
 async def test_an_append_that_stays_open(
     database: Database, direct: Database, conn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +182,7 @@ async def test_a_share_left_by_a_dead_node_waits_for_a_leader_too(database: Data
     assert [held.verdict, left.verdict] == ["ok", "bad"]
 
 
+@pytest.mark.superuser("the roles are those of the schema howdah")
 async def test_a_hostile_schema(database: Database) -> None:
     app = Howdah(database.dsn, schema='we"ird; drop--')
     await app.migrate()

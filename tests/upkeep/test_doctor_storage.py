@@ -36,6 +36,7 @@ async def holder(direct: Database) -> Any:
     conn.terminate()
 
 
+@pytest.mark.superuser("sees what other roles run")
 async def test_a_long_transaction_is_named_without_its_values_and_can_be_ended(
     database: Database, conn: Any, holder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

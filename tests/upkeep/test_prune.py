@@ -55,6 +55,7 @@ async def test_nothing_young_is_pruned(app, works, database, conn):
     assert await conn.fetchval("select count(*) from howdah.job") == 300
 
 
+@pytest.mark.superuser("makes partitions by hand, which are not the owner's then")
 async def test_old_partitions_are_dropped_and_what_must_stay_stays(app, works, direct, conn):
     await small_partitions(conn)
     await app.enqueue_many(works.job(n) for n in range(250))
@@ -88,6 +89,7 @@ async def test_old_partitions_are_dropped_and_what_must_stay_stays(app, works, d
     assert await conn.fetchval("select count(*) from howdah.attempt") == 0
 
 
+@pytest.mark.superuser("makes partitions by hand, which are not the owner's then")
 async def test_pruning_while_jobs_run_loses_none(app, works, direct, conn):
     import asyncio
 
@@ -151,6 +153,7 @@ async def test_pruning_is_also_a_task(app, works, conn):
     assert await conn.fetchval("select count(*) from howdah.job where kind = 'works'") == 0
 
 
+@pytest.mark.superuser("makes partitions by hand, which are not the owner's then")
 async def test_strong_locks_are_never_held_between_two_statements(app, works, direct, conn, monkeypatch):
     """A process frozen in a transaction of its own would hold everybody up; so upkeep has none."""
     await small_partitions(conn)

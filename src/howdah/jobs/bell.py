@@ -125,12 +125,13 @@ class Bell:
 
     async def _fall_asleep(self) -> None:
         self._rung.clear()
-        self._in_flight, self._step = await self._doze(), 0
+        await self._doze()
+        self._in_flight, self._step = await self._session.fetchval(self._sql["underway"]), 0
         self._look = time.monotonic() + self._ramp()
         self._asleep = True
         self._backstop = time.monotonic() + self._poll_interval()
 
-    async def _doze(self) -> list[int]:
+    async def _doze(self) -> None:
         hung = time.monotonic()
         self._heard = float("inf")
         # a sign nobody can be called by would only make the writers notify
@@ -140,7 +141,6 @@ class Bell:
         self.know(row["known"])
         due = float("inf") if row["due_in"] is None else time.monotonic() + row["due_in"]
         self._due = min(due, self._heard)  # what was said meanwhile may be too young for the answer
-        return list(row["in_flight"])
 
     def _pause(self) -> float:
         look = self._look if self._in_flight else float("inf")

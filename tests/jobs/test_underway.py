@@ -1,0 +1,37 @@
+"""Whoever falls asleep knows every transaction that may have enqueued before the sign hung, also the youngest."""
+
+from __future__ import annotations
+
+import pytest
+
+from howdah.pg import sql
+
+pytestmark = pytest.mark.anyio
+STATEMENTS = sql.load("howdah.jobs", schema="howdah")
+
+
+async def test_the_youngest_transaction_is_underway_too(direct, conn):
+    """As long as nothing younger is over, no snapshot lists it."""
+    other = await direct.connect("other")
+    transaction = other.transaction()
+    await transaction.start()
+    xid = await other.fetchval("select pg_current_xact_id()::text::int8")
+    found = await conn.fetchval(STATEMENTS["underway"])
+    assert xid in found
+    assert xid in await conn.fetchval(STATEMENTS["in_flight"], found)
+    await transaction.commit()
+    assert xid not in await conn.fetchval(STATEMENTS["in_flight"], found)
+    assert xid not in await conn.fetchval(STATEMENTS["underway"])
+    await other.close()
+
+
+async def test_older_ones_are_underway_while_younger_ones_come_and_go(direct, conn):
+    other = await direct.connect("other")
+    transaction = other.transaction()
+    await transaction.start()
+    xid = await other.fetchval("select pg_current_xact_id()::text::int8")
+    for _ in range(3):
+        await conn.execute("select pg_current_xact_id()")
+        assert xid in await conn.fetchval(STATEMENTS["underway"])
+    await transaction.rollback()
+    await other.close()
