@@ -12,7 +12,8 @@ from howdah.pg import sql
 
 pytestmark = pytest.mark.anyio
 SOURCE = Path(howdah.__file__).parent
-ELSEWHERE = {"bench", "demo", "table", "torture"}  # they stand on tables of others; tests of their own run every one of them
+# they stand on tables of others; tests of their own run every one of them
+ELSEWHERE = {"bench", "demo", "table", "torture"}
 FILES = sorted(path for path in SOURCE.rglob("sql/*.sql") if path.parent.parent.name not in ELSEWHERE)
 
 
