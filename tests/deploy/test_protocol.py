@@ -46,6 +46,7 @@ def test_every_exchange_was_understood() -> None:
     assert len(EXCHANGES) == PAGE.count("```http") > 10
 
 
+@pytest.mark.superuser("makes a token and serves with the same rights")
 @pytest.mark.anyio
 async def test_the_exchanges_happen_as_printed(app: Howdah) -> None:
     session = Session(app.database, "token")
