@@ -35,13 +35,19 @@ async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, 
     assert report.effects > 100, said
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("fault", "guard"), [("kill", "reset"), ("freeze", "fence"), ("cut", "transaction"), ("slow", "frontier")]
 )
 async def test_without_a_guard_the_checker_notices(tmp_path, fault, guard):
-    report = await torture(chosen(fault), seconds=12, seed=SEED, folder=tmp_path, without=guard)
-    assert report.broken, "\n".join(lines(report))
+    """A fault has to meet something at the wrong moment, so it may take more than one run."""
+    said = []
+    for seed in range(SEED, SEED + 3):
+        report = await torture(chosen(fault), seconds=15, seed=seed, folder=tmp_path / str(seed), without=guard)
+        said += lines(report)
+        if report.broken:
+            return
+    raise AssertionError("\n".join(said))
 
 
 def test_the_faults_are_listed_with_their_controls():
