@@ -105,7 +105,7 @@ TARGETS = (
         "3 million finished jobs behind / none",
         0.95,
         alone("history", "full/empty"),
-        limits="The tables have three partitions more, and larger indexes. Which of it costs these percent is not known yet.",
+        limits="Three partitions more, and larger indexes; which of it costs these percent is not known yet.",
     ),
     Target("10^6 jobs queued / 10^4", 0.9, alone("growth", "deep/shallow")),
     Target("memory of a worker draining 50,000 jobs", 80, alone("drain", "memory"), most=True, unit=" MB"),
