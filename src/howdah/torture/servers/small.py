@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +34,7 @@ INSERT = "insert into howdah_small.probe values (repeat('x', 7000))"
 WRITE_MUCH = "select pg_logical_emit_message(true, 'howdah', repeat('x', 4000000))"
 
 
-class SmallDisk(Single):
+class SmallDisk(Single, ABC):
     """Something of the server is on a disk of its own, in memory."""
 
     size: ClassVar[int]
@@ -69,8 +70,9 @@ class SmallDisk(Single):
         if not self.is_running:
             await self.start()
 
+    @abstractmethod
     async def _found_out(self) -> None:
-        raise NotImplementedError
+        """Return when the server has noticed that there is no room."""
 
     @property
     def _ballast(self) -> Path:
