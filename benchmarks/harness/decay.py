@@ -56,6 +56,7 @@ async def history(setting: Setting) -> dict[str, float]:
                 await session.drain(jobs, "nothing")  # the first of all is slower, whatever is behind it
                 drains = [await session.drain(jobs, "nothing") for _ in range(DRAINS)]
                 figures[name] = jobs * DRAINS / sum(each.seconds for each in drains)
+                figures[f"cpu {name}"] = sum(each.cpu for each in drains) / (jobs * DRAINS) * 10_000
     except BaseException:
         await arena.postgresql.drop(full)
         raise
@@ -101,6 +102,10 @@ def _rate(title: str) -> Quantity:
     return Quantity(title=title, unit="jobs/s")
 
 
+def _cost(title: str) -> Quantity:
+    return Quantity(title=title, unit="s", less_is_better=True)
+
+
 def _share(title: str) -> Quantity:
     return Quantity(title=title, unit="ratio")
 
@@ -116,7 +121,6 @@ SCENARIO = Scenario(
     },
     measure=held,
     close_only=True,
-    rival_rounds=1,
 )
 HISTORY = Scenario(
     name="history",
@@ -125,10 +129,11 @@ HISTORY = Scenario(
         "empty": _rate("nothing behind it"),
         "full": _rate("millions of finished jobs behind it"),
         "full/empty": _share("with / without"),
+        "cpu empty": _cost("CPU per 10,000 jobs, nothing behind it"),
+        "cpu full": _cost("CPU per 10,000 jobs, millions behind it"),
     },
     measure=history,
     close_only=True,
-    rival_rounds=1,
     needs="history",
 )
 GROWTH = Scenario(
@@ -137,12 +142,8 @@ GROWTH = Scenario(
     quantities={
         **{f"{depth}": _rate(f"{depth:,} jobs queued") for depth in DEPTHS},
         "deep/shallow": _share("1,000,000 / 10,000"),
-        **{
-            f"cpu {depth}": Quantity(title=f"CPU per 10,000 of {depth:,} jobs", unit="s", less_is_better=True)
-            for depth in DEPTHS
-        },
+        **{f"cpu {depth}": _cost(f"CPU per 10,000 of {depth:,} jobs") for depth in DEPTHS},
     },
     measure=growth,
     close_only=True,
-    rival_rounds=1,
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from benchmarks.harness.scenario import Quantity, Scenario, Setting
 from benchmarks.harness.session import Session
 
-JOBS = {"nothing": 50_000, "pause": 20_000, "plain": 20_000, "insert": 5_000}
+JOBS = {"nothing": 50_000, "pause": 20_000, "plain": 20_000, "insert": 5_000, "transact": 5_000}
 KINDS = {
     "nothing": Quantity(title="async handlers that do nothing", unit="jobs/s"),
     "pause": Quantity(title="handlers that await 1 ms", unit="jobs/s"),
     "plain": Quantity(title="plain functions, in threads", unit="jobs/s"),
     "insert": Quantity(title="handlers with one insert", unit="jobs/s"),
+    "transact": Quantity(title="one insert, in one commit with the outcome", unit="jobs/s"),
 }
 COSTS = {
     "memory": Quantity(title="memory of the worker, at its peak", unit="MB", less_is_better=True),
@@ -86,5 +87,4 @@ GROWING = Scenario(
     },
     measure=nodes,
     close_only=True,
-    rival_rounds=1,
 )

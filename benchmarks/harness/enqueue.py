@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.harness.scenario import Quantity, Scenario, Setting
 
-ONE = 1_500
+ONE = 3_000
 CALLED = 10_000
 BULK = 50_000
 CALLERS = (100, 1000)
@@ -16,7 +16,7 @@ async def measure(setting: Setting) -> dict[str, float]:
     kind = "nothing" if "nothing" in setting.rival.kinds else "plain"
     async with setting.arena.session(setting.rival) as session:
         await session.enqueue(20, "one", 20, kind)  # statements are prepared, code is compiled
-        jobs = setting.jobs(ONE, "one", seconds=0.8)
+        jobs = setting.jobs(ONE, "one", seconds=1.5)
         figures["one"] = jobs / await session.enqueue(jobs, "one", jobs, kind)
         for callers in CALLERS:
             jobs = setting.jobs(CALLED, "callers", of=callers, seconds=1.0)

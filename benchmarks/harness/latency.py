@@ -99,5 +99,4 @@ COMING_DUE = Scenario(
     },
     measure=storm,
     needs="later",
-    rival_rounds=1,
 )

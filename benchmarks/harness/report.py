@@ -165,12 +165,12 @@ def _failures(record: Record, rivals: Mapping[str, Rival]) -> Iterator[str]:
 def _settings(record: Record, rivals: Mapping[str, Rival]) -> Iterator[str]:
     yield "## Versions and settings"
     yield ""
-    yield _row("", "versions", "settings", "insert and completion are one commit")
+    yield _row("", "versions", "settings", "can insert and complete in one commit")
     yield _row(*["---"] * 4)
     for name, said in record.rivals.items():
         if name not in rivals:
             continue
         runtime = f"Python {said['python']}" if "python" in said else f"Node {said['node']}"
         versions = ", ".join(f"{package} {version}" for package, version in said["versions"].items())
-        one = NONE if "insert" not in rivals[name].kinds else "yes" if rivals[name].one_commit else "no"
+        one = "yes" if "transact" in rivals[name].kinds else "no"
         yield _row(rivals[name].title, f"{versions}; {runtime}", rivals[name].settings, one)

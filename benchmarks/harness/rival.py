@@ -28,10 +28,8 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whether it is among those that are also measured for decay and growth."""
     settings: str
     """Those that differ from its defaults, and why."""
-    one_commit: bool = False
-    """Whether what an `insert` handler writes and its completion are one commit."""
     kinds: frozenset[str]
-    """Kinds of handlers it has: nothing, pause, plain, insert, probe; `later` if jobs can be scheduled,
+    """Kinds of handlers it has: nothing, pause, plain, insert, transact, probe; `later` if jobs can be scheduled,
     `history` if finished jobs are kept."""
     left: str
     """SQL, or commands of Redis separated by semicolons: how many jobs are not finished. Zero stops the clock."""

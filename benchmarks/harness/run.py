@@ -49,8 +49,7 @@ def plan(rivals: Sequence[Rival], scenarios: Sequence[Scenario], rounds: int) ->
         for number in range(1, rounds + 1):
             if scenario.name == "enqueue":
                 steps.append((ceiling.NAME, ceiling.NAME, number))
-            measured = [rival for rival in rivals if scenario.takes(rival) and number <= scenario.rounds(rival, rounds)]
-            steps += [(scenario.name, rival.name, number) for rival in measured]
+            steps += [(scenario.name, rival.name, number) for rival in rivals if scenario.takes(rival)]
     return steps
 
 

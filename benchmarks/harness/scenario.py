@@ -47,8 +47,6 @@ class Scenario:
     """Returns figures by the names of quantities; those a rival cannot do are left out."""
     close_only: bool = False
     """Only we and the closest rivals."""
-    rival_rounds: int | None = None
-    """How often rivals are measured at most, where a run of theirs is long."""
     needs: str | None = None
     """The kind without which a rival is left out."""
 
@@ -57,7 +55,3 @@ class Scenario:
         if self.needs and self.needs not in rival.kinds:
             return False
         return rival.name == OURS or rival.close or not self.close_only
-
-    def rounds(self, rival: Rival, wanted: int) -> int:
-        """How often this rival is measured."""
-        return wanted if rival.name == OURS or self.rival_rounds is None else min(wanted, self.rival_rounds)

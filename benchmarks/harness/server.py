@@ -69,6 +69,7 @@ class PostgreSQL:
         how = "file_copy" if large else "wal_log"
         await self.conn.execute(f'create database "{database}" template "{template}" strategy {how}')
         await self.conn.execute("checkpoint")
+        await asyncio.to_thread(os.sync)  # what was copied or dropped must not be written while others are measured
 
     async def exists(self, database: str) -> bool:
         """Whether there is one of that name."""

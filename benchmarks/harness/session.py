@@ -24,6 +24,8 @@ PATIENCE = 60.0
 """Seconds without any progress."""
 WARM_UP = 2000
 """Jobs at most before the first that count: connections are open, statements prepared and code is compiled."""
+EFFECTIVE = ("insert", "transact")
+"""Kinds of handlers that write."""
 PREPARE = "create table bench_effect (job text not null)"
 
 
@@ -178,7 +180,7 @@ class Session:
         if ran != wanted:
             raise CheckFailed(f"{ran - self._finished:,} handlers started for {jobs:,} jobs")
         self._finished = wanted
-        self._effects += jobs if kind == "insert" else 0
+        self._effects += jobs if kind in EFFECTIVE else 0
 
     async def started(self) -> int:
         """How many handlers have started in all workers."""

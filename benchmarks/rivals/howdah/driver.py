@@ -2,6 +2,8 @@
 
 import asyncio
 
+import asyncpg
+
 import kit
 from howdah import Howdah, Transaction, WorkerOptions, current_job, telemetry
 from howdah.cli.node import Node
@@ -26,8 +28,14 @@ def plain(user_id: int, email: str, template: str, number: int, tags: list[str])
     kit.start()
 
 
+@app.task
+async def insert(user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
+    kit.start()
+    await Howdahs.pool.execute("insert into bench_effect (job) values ($1)", str(current_job().id))
+
+
 @app.task(transactional=True)
-async def insert(tx: Transaction, user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
+async def transact(tx: Transaction, user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
     kit.start()
     await tx.execute("insert into bench_effect (job) values ($1)", str(current_job().id))
 
@@ -37,11 +45,13 @@ async def probe(began: float) -> None:
     kit.probe(began)
 
 
-TASKS = {task.kind: task for task in (nothing, pause, plain, insert, probe)}
+TASKS = {task.kind: task for task in (nothing, pause, plain, insert, transact, probe)}
 
 
 class Howdahs(kit.Driver):
     packages = ("howdah", "asyncpg", "uvloop")
+    pool = None
+    """Of the application's own."""
 
     async def setup(self):
         await app.migrate()
@@ -64,6 +74,7 @@ class Howdahs(kit.Driver):
         logs.configure("info", json=False)
         logs.subscribe_logs()
         tracing.install()
+        Howdahs.pool = await asyncpg.create_pool(kit.DSN, min_size=10, max_size=10)
         ready = asyncio.Event()
         telemetry.subscribe(lambda name, facts: ready.set() if name == "node.start" else None)
         self.node = asyncio.create_task(Node(app, WorkerOptions(), 30.0, ("127.0.0.1", 0)).run())

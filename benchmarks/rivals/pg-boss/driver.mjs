@@ -1,13 +1,15 @@
 // pg-boss with large batches and notifications; its handlers are given a batch, and end it as a whole.
 
+import pg from "pg";
 import { PgBoss } from "pg-boss";
 import { setTimeout as sleep } from "node:timers/promises";
 import { DSN, PAUSE, chunks, handlers, serve } from "./kit.mjs";
 
 const LIST = 1000;
-const KINDS = ["nothing", "pause", "insert", "probe"];
-const INSERT = "insert into bench_effect (job) select unnest($1::text[])";
-let boss;
+const KINDS = ["nothing", "pause", "insert", "transact", "probe"];
+const INSERT = { name: "effect", text: "insert into bench_effect (job) values ($1)" };
+const INSERT_ALL = "insert into bench_effect (job) select unnest($1::text[])";
+let boss, pool;
 
 const start = async (options) => {
   boss = new PgBoss({ connectionString: DSN, max: 10, useListenNotify: true, ...options });
@@ -34,6 +36,7 @@ serve({
   },
   work: async () => {
     await start({});
+    pool = new pg.Pool({ connectionString: DSN, max: 10 });
     await boss.work("nothing", settings, async (jobs) => {
       for (const _ of jobs) handlers.start();
     });
@@ -45,9 +48,17 @@ serve({
         }),
       ),
     );
-    await boss.work("insert", { ...settings, transactional: true }, async (jobs, db) => {
+    await boss.work("insert", settings, (jobs) =>
+      Promise.all(
+        jobs.map(async (job) => {
+          handlers.start();
+          await pool.query({ ...INSERT, values: [job.id] });
+        }),
+      ),
+    );
+    await boss.work("transact", { ...settings, transactional: true }, async (jobs, db) => {
       for (const _ of jobs) handlers.start();
-      await db.executeSql(INSERT, [jobs.map((job) => job.id)]);
+      await db.executeSql(INSERT_ALL, [jobs.map((job) => job.id)]);
     });
     await boss.work("probe", { ...settings, pollingIntervalSeconds: 0.5, notifyPollingIntervalSeconds: 0.5 }, async (jobs) => {
       for (const job of jobs) handlers.probe(job.data.began);
