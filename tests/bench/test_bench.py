@@ -48,8 +48,9 @@ def ground(database: Database) -> Ground:
 def test_every_scenario_gives_figures_as_json_and_leaves_nothing_behind(database: Database) -> None:
     said = bench(*TINY, "--json", "--dsn", database.dsn)
 
-    assert said.exit_code == 0, said.output
     report = json.loads(said.stdout)
+    assert {result["scenario"]: result["error"] for result in report["scenarios"] if result["error"]} == {}
+    assert said.exit_code == 0
     assert {"howdah", "python", "uvloop", "postgresql", "cores", "settings"} <= report["place"].keys()
     assert {"fsync", "synchronous_commit"} <= report["place"]["settings"].keys()
     results = {result["scenario"]: result for result in report["scenarios"]}

@@ -32,7 +32,7 @@ async def ground(database, conn):
 
 async def lock_while_long_ones_run(ground, direct):
     """Lock the table while rows of the other one and jobs run that last longer than their leases."""
-    lasting, started = asyncio.Event(), []
+    lasting, locked, started = asyncio.Event(), asyncio.Event(), []
 
     @ground.app.task
     async def long_task() -> None:
@@ -41,6 +41,7 @@ async def lock_while_long_ones_run(ground, direct):
 
     async def upload(record) -> None:
         started.append("upload")
+        await locked.wait()
         await asyncio.sleep(0.5)
 
     ground.table(upload, stalled_after=30.0)
@@ -55,6 +56,7 @@ async def lock_while_long_ones_run(ground, direct):
         await eventually(all_started)
         async with other.transaction():
             await other.execute("lock table uploads in access exclusive mode")
+            locked.set()
             await asyncio.sleep(LOCKED)
             await ground.others_go_on()
         lasting.set()

@@ -11,7 +11,7 @@ import os
 import secrets
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,11 @@ def cli(dsn: str, *words: str, stdin: str = "") -> str:
 
 def titles(command: Command) -> str:
     """What every user of the machine can read of a process and those it started."""
-    family = (command.process.pid, *command.children)
-    return "\n".join(Path(f"/proc/{pid}/{name}").read_text() for pid in family for name in ("cmdline", "comm", "stat"))
+    said = ""
+    for pid in (command.process.pid, *command.children):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a child may end at any time
+            said += "\n".join(Path(f"/proc/{pid}/{name}").read_text() for name in ("cmdline", "comm", "stat"))
+    return said
 
 
 def stored(conn: Any) -> dict[str, str]:

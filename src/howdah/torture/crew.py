@@ -96,7 +96,7 @@ class Crew:
 
     def agent(self, url: str, **environment: str) -> Hand:
         """Start a worker without a database."""
-        words = ["worker", "-a", APP, "-q", "fleet", "-c", "4", "--server", url, *self._times()]
+        words = ["worker", "-a", APP, "-q", "fleet", "-c", "20", "--server", url, *self._times()]
         return self._start("agent", words, **environment)
 
     def is_at_work(self, hand: Hand) -> bool:
