@@ -45,6 +45,7 @@ def ground(database: Database) -> Ground:
     return Ground(Database(database.dsn, schema="howdah_bench"))
 
 
+@pytest.mark.stories
 def test_every_scenario_gives_figures_as_json_and_leaves_nothing_behind(database: Database) -> None:
     said = bench(*TINY, "--json", "--dsn", database.dsn)
 

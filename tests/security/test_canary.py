@@ -102,6 +102,7 @@ def stored(conn: Any) -> dict[str, str]:
     return {".".join(each): str(conn.execute(texts.format(*each)).fetchone()) for each in columns}
 
 
+@pytest.mark.stories
 def test_the_canaries_are_found_nowhere(
     aviary: Aviary,
     guarded: str,
