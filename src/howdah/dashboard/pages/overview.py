@@ -56,7 +56,7 @@ def worries(visit: Visit, reading: Reading) -> list[Worry]:
         if each.state == "halted"
     ]
     if not reading.nodes and reading.totals.queued:
-        found.append(Worry("bad", f"{reading.totals.queued:,} jobs wait and no node is live", visit.url("/nodes")))
+        found.append(Worry("bad", f"No node is live; jobs that wait: {reading.totals.queued:,}", visit.url("/nodes")))
     for queue in reading.queues:
         if queue.paused and (queue.queued or 0) > 0:
             text = f"Queue {queue.name} is paused; {queue.queued:,} jobs wait"
