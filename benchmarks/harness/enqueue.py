@@ -11,7 +11,7 @@ CALLERS = (100, 1000)
 
 
 async def measure(setting: Setting) -> dict[str, float]:
-    """One at a time, many callers of one process at once, and in bulk; making the jobs included."""
+    """One at a time, many callers of one process at once, and in bulk; making jobs of arguments included."""
     figures = {}
     kind = "nothing" if "nothing" in setting.rival.kinds else "plain"
     async with setting.arena.session(setting.rival) as session:
@@ -23,7 +23,7 @@ async def measure(setting: Setting) -> dict[str, float]:
             await session.enqueue(callers, "callers", callers, callers, kind)
             figures[f"callers {callers}"] = jobs / await session.enqueue(jobs, "callers", callers, jobs, kind)
         jobs = setting.jobs(BULK, "bulk")
-        figures["bulk"] = jobs / await session.enqueue(jobs, "bulk", jobs, kind)
+        figures["bulk"] = jobs / await session.fill(jobs, kind)
     return figures
 
 

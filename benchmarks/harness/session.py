@@ -134,7 +134,7 @@ class Session:
         if self.workers:
             kind = "nothing" if "nothing" in self.rival.kinds else "plain"
             jobs = self.rival.jobs(WARM_UP, kind, seconds=0.5)
-            await self.client.ask("enqueue", "bulk", jobs, kind)
+            await self.fill(jobs, kind)
             await self.finish(jobs)
 
     async def enqueue(self, jobs: int, *words: object) -> float:
@@ -147,12 +147,17 @@ class Session:
             raise CheckFailed(f"{found:,} jobs wait after {jobs:,} were enqueued")
         return seconds
 
+    async def fill(self, jobs: int, kind: str) -> float:
+        """Let the client enqueue so many in bulk; returns the seconds it took, without those to make the arguments."""
+        await self.client.ask("make", jobs)
+        return await self.enqueue(jobs, "bulk", kind)
+
     async def drain(self, jobs: int, kind: str) -> Drained:
         """Fill while the workers are frozen, thaw them, and stop the clock when the last outcome is committed."""
         wal = await self._wal()
         for worker in self.workers:
             worker.freeze()
-        await self.client.ask("enqueue", "bulk", jobs, kind)
+        await self.fill(jobs, kind)
         cpu = [self._server_cpu(), sum(worker.cpu for worker in self.workers)]
         began = time.monotonic()
         for worker in self.workers:

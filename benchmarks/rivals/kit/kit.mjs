@@ -8,6 +8,7 @@ export const DSN = process.env.BENCH_DSN;
 export const PAUSE = 1; // milliseconds the handler of kind `pause` awaits
 
 let started = 0;
+let made = []; // arguments, before the clock starts
 let delays = [];
 
 const now = () => Number(process.hrtime.bigint()) / 1e9; // the monotonic clock, as Python's
@@ -46,6 +47,9 @@ export function serve(driver) {
     setup: driver.setup,
     open: driver.open,
     work: driver.work,
+    make: (jobs) => {
+      made = Array.from({ length: Number(jobs) }, (_, number) => make(number));
+    },
     count: () => ({ started }),
     delays: () => {
       const read = delays;
@@ -64,8 +68,8 @@ export function serve(driver) {
         };
         await Promise.all(Array.from({ length: Number(callers) }, (_, caller) => call(caller * each)));
       } else if (way === "bulk") {
-        const [jobs, kind] = words;
-        await driver.bulk(kind, Array.from({ length: Number(jobs) }, (_, number) => make(number)));
+        const [kind] = words;
+        await driver.bulk(kind, made);
       } else {
         const [jobs, seconds] = words;
         const due = now() + Number(seconds);

@@ -53,6 +53,8 @@ class Driver:
 
     packages = ()
     """Those whose versions are told, the library first."""
+    made = ()
+    """Arguments that were made before the clock starts."""
 
     async def setup(self):
         """Make the tables, in an empty database."""
@@ -96,8 +98,11 @@ class Driver:
 
         await asyncio.gather(*(call(caller * each) for caller in range(int(callers))))
 
-    async def enqueue_bulk(self, jobs, kind):
-        await self.bulk(kind, [arguments(number) for number in range(int(jobs))])
+    async def make(self, jobs):
+        self.made = [arguments(number) for number in range(int(jobs))]
+
+    async def enqueue_bulk(self, kind):
+        await self.bulk(kind, self.made)
 
     async def enqueue_later(self, jobs, seconds):
         due = time.monotonic() + float(seconds)
@@ -175,6 +180,7 @@ async def _obey(driver, verb, *words):
         "hello": driver.hello,
         "setup": driver.setup,
         "open": driver.open,
+        "make": driver.make,
         "probe": driver.probe,
         "offer": driver.offer,
         "work": driver.work,
