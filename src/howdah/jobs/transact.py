@@ -30,8 +30,13 @@ class Transact:
 
     async def run(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
         """Run ``body`` and record success in one transaction; raises :class:`LeaseLost` if the job is not ours."""
-        started = time.perf_counter_ns()
+        started = 0
         ack = self._ack if job.key else self._ack_keyless
+
+        async def begin(tx: Transaction) -> bytes | None:
+            nonlocal started
+            started = time.perf_counter_ns()  # to wait for a connection is not work
+            return await body(tx)
 
         async def finish(conn: Any, result: bytes | None) -> str | None:
             said = (self._node, job.token, job.id, job.attempt, (time.perf_counter_ns() - started) // 1000)
@@ -41,7 +46,7 @@ class Transact:
             return None
 
         try:
-            await transact(self._pool, self._idle, body, finish)
+            await transact(self._pool, self._idle, begin, finish)
         except asyncpg.PostgresError as error:
             if error.sqlstate == "HW001":
                 raise LeaseLost(f"the lease of job {job.id} is lost; everything it wrote is rolled back") from None

@@ -187,6 +187,7 @@ async def _transact(attempt: Attempt, handler: Handler, job: Job, store: Store, 
 
     async def body(tx: Transaction) -> bytes | None:
         nonlocal ack
+        attempt.started = perf_counter_ns()  # to wait for a connection is not work
         value = await handler.call(job, {"tx": tx})
         ack = _ended_with(value, attempt, largest_result)
         if ack.outcome is not Outcome.OK:
