@@ -12,7 +12,7 @@ from benchmarks.harness.environment import is_prepared
 from benchmarks.harness.progress import Bar
 from benchmarks.harness.record import Record
 from benchmarks.harness.rival import OURS, Rival, load_all
-from benchmarks.harness.run import SCENARIOS, Benchmark, begin, plan
+from benchmarks.harness.run import SCENARIOS, Benchmark, begin, now, plan
 from howdah.errors import HowdahError
 
 HERE = Path(__file__).parent
@@ -76,6 +76,8 @@ def main(
             f"{file} was measured with --scale {record.scale:g} --rounds {record.rounds};"
             " give the same to go on with it, or leave out --resume to start anew"
         )
+    if resume and record.runs:
+        record.resumed.append(f"{now()} with {', '.join(scenarios or ['everything'])}")
     rivals = [rival for name, rival in RIVALS.items() if name == OURS or not only or name in only]
     if offline:
         rivals = [rival for rival in rivals if is_prepared(rival)]

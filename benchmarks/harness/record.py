@@ -28,6 +28,8 @@ class Record(msgspec.Struct, kw_only=True):
     scale: float
     rounds: int
     began: str
+    resumed: list[str] = []
+    """When it was gone on with, and with what."""
     place: dict[str, Any] = {}
     """The machine, the servers and their settings."""
     rivals: dict[str, dict[str, Any]] = {}

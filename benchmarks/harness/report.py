@@ -42,7 +42,8 @@ def _head(record: Record) -> Iterator[str]:
     plain = record.figure(ceiling.NAME, ceiling.NAME, "one")
     if plain:
         yield f"- {ceiling.ABOUT}: {_cell(plain)} commits/s"
-    yield f"- {sum(run.seconds for run in record.runs) / 60:.0f} minutes of runs"
+    later = "".join(f"; gone on {each}" for each in record.resumed)
+    yield f"- {sum(run.seconds for run in record.runs) / 60:.0f} minutes of runs{later}"
     if record.scale != 1:
         yield f"- **{record.scale:g} of the jobs only: a trial, no result**"
     if place.get("busy"):

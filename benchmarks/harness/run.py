@@ -134,4 +134,9 @@ class Benchmark:
 
 def begin(scale: float, rounds: int) -> Record:
     """A record with nothing in it."""
-    return Record(scale=scale, rounds=rounds, began=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    return Record(scale=scale, rounds=rounds, began=now())
+
+
+def now() -> str:
+    """For people."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
