@@ -8,7 +8,7 @@ import pytest
 from howdah import ConfigError
 from howdah.torture import table
 from howdah.torture.checker import Finding
-from howdah.torture.report import Report
+from howdah.torture.report import Report, all_good
 from kit.command import Command
 
 LOST = Finding("I1", "jobs that were accepted and are not done", 2, ["1", "2"], lost=True)
@@ -57,6 +57,14 @@ def test_what_was_found_stands_beside_the_fault():
 def test_controls_say_whether_they_were_noticed():
     runs = [report(), report(without="reset", unsafe=[LOST], lost=2), report(without="transaction")]
     assert row(table.table(runs, {}), "kill")[6:11:4] == ["0", "reset: found, transaction: **not found**"]
+
+
+def test_a_control_has_more_than_one_chance():
+    runs = [report(without="key"), report(without="key", unsafe=[LOST], lost=2)]
+    assert row(table.table([report(), *runs], {}), "kill")[10] == "key: found in 1 of 2 runs"
+    assert all_good([report(), *runs])
+    assert not all_good([report(), runs[0]])
+    assert not all_good([report(unsafe=[LOST], lost=2), report()]), "only controls have"
 
 
 def test_what_was_not_run_is_said():

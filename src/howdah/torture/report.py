@@ -57,6 +57,15 @@ class Report(msgspec.Struct, kw_only=True):
         return percentile(self.recovery, share)
 
 
+def all_good(reports: Sequence[Report]) -> bool:
+    """Whether no run broke, and every control did in one of its runs at least."""
+    noticed = {(*report.faults, report.without) for report in reports if report.good}
+    return all(
+        report.good or (report.without is not None and (*report.faults, report.without) in noticed)
+        for report in reports
+    )
+
+
 def percentile(values: Sequence[float], share: float) -> float | None:
     """The value that so many are not above.
 

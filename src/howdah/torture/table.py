@@ -70,8 +70,17 @@ def _row(name: str, reports: Sequence[Report]) -> str:
         f"{sum(report.doubled for report in real):,}",
         f"{sum(report.stale for report in real):,}",
         "" if median is None or slowest is None else f"{median:.2f} / {slowest:.2f} s",
-        ", ".join(dict.fromkeys(f"{each.without}: {'found' if each.broken else '**not found**'}" for each in controls)),
+        ", ".join(_control(guard, controls) for guard in dict.fromkeys(each.without for each in controls)),
     ]
     if broken := [str(finding) for report in real for finding in report.unsafe + report.stuck]:
         cells[0] += f" **broken: {'; '.join(broken)}**"
     return f"| {' | '.join(cells)} |\n"
+
+
+def _control(guard: str | None, controls: Sequence[Report]) -> str:
+    """Whether the checker noticed that a guard was off; a fault may miss everything in a run."""
+    runs = [each for each in controls if each.without == guard]
+    found = sum(each.broken for each in runs)
+    if found == len(runs):
+        return f"{guard}: found"
+    return f"{guard}: found in {found} of {len(runs)} runs" if found else f"{guard}: **not found**"
