@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Protocol
 
 from howdah.job import Job
 from howdah.outcome import Ack
+
+NOBODY: AbstractAsyncContextManager[None] = nullcontext()
+"""Nobody needs to know that an answer is awaited."""
 
 
 class Transaction:
@@ -17,11 +20,12 @@ class Transaction:
     It begins before the handler and ends after it; a handler never commits or rolls back itself.
     """
 
-    __slots__ = ("_turn", "connection")
+    __slots__ = ("_asking", "_turn", "connection")
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, asking: AbstractAsyncContextManager[None] = NOBODY) -> None:
         self.connection = connection
         """The asyncpg connection underneath; take it with :meth:`use`."""
+        self._asking = asking
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
@@ -32,27 +36,27 @@ class Transaction:
 
     async def execute(self, statement: str, *args: Any) -> str:
         """Run a statement; returns its status."""
-        async with self._turn:
+        async with self._turn, self._asking:
             return str(await self.connection.execute(statement, *args))
 
     async def executemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement once for every row of arguments."""
-        async with self._turn:
+        async with self._turn, self._asking:
             await self.connection.executemany(statement, rows)
 
     async def fetch(self, statement: str, *args: Any) -> list[Any]:
         """Run a statement and return its rows."""
-        async with self._turn:
+        async with self._turn, self._asking:
             return list(await self.connection.fetch(statement, *args))
 
     async def fetchrow(self, statement: str, *args: Any) -> Any:
         """Run a statement and return its first row, or ``None``."""
-        async with self._turn:
+        async with self._turn, self._asking:
             return await self.connection.fetchrow(statement, *args)
 
     async def fetchval(self, statement: str, *args: Any) -> Any:
         """Run a statement and return the first column of its first row, or ``None``."""
-        async with self._turn:
+        async with self._turn, self._asking:
             return await self.connection.fetchval(statement, *args)
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from howdah.pg import watch
+from howdah.pg.database import STEADY, Database
+from howdah.torture.servers import pooler
 from howdah.torture.servers.cluster import Cluster
 from howdah.torture.servers.kept import Folder
 from howdah.torture.servers.pooled import Pooled, PooledByTransaction
@@ -201,6 +204,20 @@ async def test_a_pooler_is_restarted_and_so_is_the_server_behind_it(kind):
         await place.server.restart()
         await place.writable(LONG)
         await writer.writes()
+
+
+async def test_a_pooler_that_hides_itself_and_the_backends_costs_no_long_statement(monkeypatch):
+    monkeypatch.setattr(watch, "EVERY", 0.2)
+    monkeypatch.setattr(watch, "LONG", 0.1)
+    monkeypatch.setattr(pooler, "CONFIG", f"{pooler.CONFIG}ignore_startup_parameters = {', '.join(STEADY)}\n")
+    async with running(Pooled) as place:
+        database = Database(place.dsn)
+        pool = await database.pool(1, command_timeout=None)
+        try:
+            assert not database.pooled
+            assert await pool.fetchval("select 1 from pg_sleep(2)") == 1
+        finally:
+            pool.terminate()
 
 
 @pytest.mark.timeout(300)

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import asyncpg
 
-from howdah.pg.database import STEADY, Database, Direct, prepare
+from howdah.pg.database import STEADY, Database, prepare
+from howdah.pg.pool import Direct
 
 When = Literal["before", "after"]
 

@@ -19,8 +19,9 @@ import asyncpg
 
 from howdah import telemetry
 from howdah.errors import ConfigError, DatabaseFull, DatabaseUnreachable
-from howdah.pg.pool import Pool, open_pool
+from howdah.pg.pool import Direct, Pool, open_pool
 from howdah.pg.sql import identifier
+from howdah.pg.watch import Watch
 
 BROKEN: tuple[type[BaseException], ...] = (
     OSError,
@@ -50,8 +51,6 @@ STEADIER = {"claim": {"enable_bitmapscan": "off"}}
 PARTING = 2.0
 """Seconds a connection that is let go of has to end well."""
 _parting: set[asyncio.Task[None]] = set()
-
-END_IDLE = "select set_config('idle_in_transaction_session_timeout', $1, $2)"
 
 
 def dsn_from_environment() -> str | None:
@@ -130,39 +129,29 @@ class Database:
         return conn
 
     async def pool(self, size: int, *, command_timeout: float | None = 0) -> Pool:
-        """Open a pool of up to ``size`` connections; ``command_timeout=None`` lets statements take their time."""
+        """Open a pool of up to ``size`` connections; ``command_timeout=None`` lets statements take their time.
+
+        They are watched then: see :mod:`howdah.pg.watch`.
+        """
         (await self.connect("pool")).terminate()  # tells whether a pooler stands in between
         options: dict[str, Any] = (
             {"statement_cache_size": 0}
             if self.pooled
             else {"server_settings": {**STEADY, "application_name": "howdah pool"}, "connection_class": Direct}
         )
-        return await open_pool(
+        pool = await open_pool(
             self.dsn,
             min_size=0,
             max_size=size,
-            init=prepare,
+            init=prepare if self.pooled else _prepare_direct,
             reset=_leave,
             timeout=self.command_timeout,
             command_timeout=self.command_timeout if command_timeout == 0 else command_timeout,
             **options,
         )
-
-
-class Direct(asyncpg.Connection):  # type: ignore[misc]
-    """A connection straight to the server, whose session is ours: what is set on it stays set."""
-
-    __slots__ = ("_idle",)
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._idle: float | None = None
-
-    async def end_idle_after(self, seconds: float) -> None:
-        """Let the server end a transaction in which nothing was done for so long; costs nothing when said again."""
-        if self._idle != seconds:
-            await self.execute(END_IDLE, str(int(seconds * 1000)), False)
-            self._idle = seconds
+        if command_timeout is None and not self.pooled:
+            pool.watch = Watch(Session(self, "watch"), pool.expire_connections)
+        return pool
 
 
 async def _leave(_conn: asyncpg.Connection) -> None:
@@ -184,6 +173,11 @@ async def prepare(conn: asyncpg.Connection) -> None:
         ):
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+async def _prepare_direct(conn: Direct) -> None:
+    await prepare(conn)
+    await conn.meet()
 
 
 def _as_is(value: bytes) -> bytes:

@@ -8,9 +8,32 @@ from typing import Any
 import asyncpg
 from asyncpg.pool import PoolAcquireContext
 
+from howdah.pg.watch import Asking, Watch
+
+END_IDLE = "select set_config('idle_in_transaction_session_timeout', $1, $2)"
+
 
 class Pool(asyncpg.Pool):  # type: ignore[misc]
     """A pool that is emptied when one of its connections turns out to be to a demoted server: no other is of use."""
+
+    watch: Watch | None = None
+    """Who looks after connections that have no time limit."""
+
+    def terminate(self) -> None:
+        """End all connections now."""
+        self._stop_watch()
+        super().terminate()
+
+    async def close(self) -> None:
+        """Close all connections, once they are given back."""
+        try:
+            await super().close()
+        finally:
+            self._stop_watch()
+
+    def _stop_watch(self) -> None:
+        if self.watch:
+            self.watch.stop()
 
     def acquire(self, *, timeout: float | None = None) -> PoolAcquireContext:
         """A connection while the block lasts."""
@@ -20,15 +43,45 @@ class Pool(asyncpg.Pool):  # type: ignore[misc]
 class _Acquire(PoolAcquireContext):  # type: ignore[misc]
     __slots__ = ()
 
+    async def __aenter__(self) -> Any:
+        conn = await super().__aenter__()
+        if self.pool.watch:
+            self.pool.watch.add(conn)
+        return conn
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None = None,
         error: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
+        if self.pool.watch:
+            self.pool.watch.remove(self.connection)
         await super().__aexit__(kind, error, trace)
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
             await self.pool.expire_connections()
+
+
+class Direct(asyncpg.Connection):  # type: ignore[misc]
+    """A connection straight to the server, whose session is ours: what is set on it stays set."""
+
+    __slots__ = ("_idle", "asking")
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._idle: float | None = None
+        self.asking = Asking()
+
+    async def meet(self) -> None:
+        """Find out who is at the other end."""
+        pid = await self.fetchval("select pg_backend_pid()")
+        self.asking.pid = pid if pid == self.get_server_pid() else None  # a pooler makes up its own
+
+    async def end_idle_after(self, seconds: float) -> None:
+        """Let the server end a transaction in which nothing was done for so long; costs nothing when said again."""
+        if self._idle != seconds:
+            await self.execute(END_IDLE, str(int(seconds * 1000)), False)
+            self._idle = seconds
 
 
 async def open_pool(dsn: str, **options: Any) -> Pool:

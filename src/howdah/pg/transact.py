@@ -9,7 +9,8 @@ from typing import Any
 import asyncpg
 
 from howdah.errors import TransactionLost
-from howdah.pg.database import END_IDLE
+from howdah.pg.pool import END_IDLE
+from howdah.pg.watch import Asking
 from howdah.store import Transaction
 
 Body = Callable[[Transaction], Awaitable[bytes | None]]
@@ -50,6 +51,7 @@ def is_closed(conn: Any) -> bool:
 
 async def _within(conn: Any, idle: float, body: Body, finish: Finish) -> None:
     direct = hasattr(conn, "end_idle_after")
+    asking: Asking = conn.asking if direct else Asking()
     if direct:
         await conn.end_idle_after(idle)
     around = conn.transaction()
@@ -58,12 +60,14 @@ async def _within(conn: Any, idle: float, body: Body, finish: Finish) -> None:
     try:
         if not direct:  # behind a pooler the session is somebody else's the next moment
             await conn.execute(END_IDLE, str(int(idle * 1000)), True)
-        transaction = Transaction(conn)
+        transaction = Transaction(conn, asking)
         alive = KeepAlive(transaction, idle / 3)
+        asking.end()
         try:
             result = await body(transaction)
         finally:
             await alive.stop()
+            asking.begin()
         async with transaction.use():
             last = await finish(conn, result)
             if last:

@@ -52,8 +52,10 @@ def apply() -> None:
 
         listen.PROBE_EVERY = 1000.0
     if off("timeout"):
+        from howdah.pg import watch
         from howdah.pg.database import Session
 
+        watch.EVERY = 1000.0
         Session.fetch = _patient(Session.fetch)  # type: ignore[method-assign]
 
 

@@ -85,7 +85,7 @@ ROLES = (
     ("ack", "record", "timeout"),
     ("heartbeat", "beat", "timeout"),
     ("listen", "heard", "poll"),
-    ("pool", "start", "transaction"),
+    ("pool", "start", "timeout"),
 )
 """Roles whose connections go dead, what shows that they live again, and the control."""
 

@@ -1,0 +1,190 @@
+"""Connections without a time limit that go dead behind something that goes on answering for them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from howdah import TransactionLost
+from howdah.pg import watch
+from howdah.pg.database import Database
+from howdah.pg.transact import transact
+from howdah.torture.line import Line
+from howdah.torture.servers.single import Single
+from howdah.torture.site import through
+from kit.node import eventually
+
+pytestmark = pytest.mark.anyio
+
+EVERY = 0.4
+AGES = 600.0
+"""Seconds the server would leave a transaction idle: far longer than any of this takes."""
+BROKEN = (TransactionLost, asyncpg.PostgresConnectionError)
+
+
+@pytest.fixture(scope="module")
+async def place():
+    async with Single({"fsync": "off"}) as place:
+        yield place
+
+
+@pytest.fixture
+async def line(place):
+    async with Line(place.address) as line:
+        yield line
+
+
+@pytest.fixture
+async def conn(place):
+    conn = await asyncpg.connect(place.dsn)
+    await conn.execute("drop table if exists noted; create table noted (n int)")
+    yield conn
+    await conn.close()
+
+
+@pytest.fixture
+async def pool(place, line, conn, monkeypatch):
+    monkeypatch.setattr(watch, "EVERY", EVERY)
+    monkeypatch.setattr(watch, "LONG", EVERY)
+    pool = await Database(through(place.dsn, line)).pool(2, command_timeout=None)
+    yield pool
+    pool.terminate()
+
+
+async def nothing(*_):
+    return None
+
+
+async def note(tx):
+    await tx.execute("insert into noted values (1)")
+
+
+async def noted(conn):
+    return await conn.fetchval("select count(*) from noted")
+
+
+def dying(line, moment):
+    """A body and a finish; the connection goes dead at this moment."""
+
+    async def body(tx):
+        if moment == "while the server works":
+            asyncio.get_running_loop().call_later(0.2, line.kill, "pool")
+            await tx.execute("select pg_sleep(0.4)")
+        await note(tx)
+        if moment == "before a statement":
+            line.kill("pool")
+            await tx.execute("select 1")
+        if moment == "while the handler does something else":
+            line.kill("pool")
+            await asyncio.sleep(4)
+
+    async def finish(_conn, _result):
+        if moment == "before the commit":
+            line.kill("pool")
+        return "select 1" if moment == "before the commit" else None
+
+    return body, finish
+
+
+MOMENTS = ("before it begins", "before a statement", "while the server works", "before the commit")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_it_is_noticed_and_the_server_lets_go_of_its_locks(pool, line, conn, moment):
+    await transact(pool, AGES, nothing, nothing)
+    if moment == "before it begins":
+        line.kill("pool")
+    with pytest.raises(BROKEN):
+        await asyncio.wait_for(transact(pool, AGES, *dying(line, moment)), 10)
+    await eventually(lambda: is_free(conn))
+    assert await noted(conn) == 0
+    await asyncio.wait_for(transact(pool, AGES, note, nothing), 5)
+    assert await noted(conn) == 1
+
+
+async def is_free(conn):
+    return not await conn.fetchval("select count(*) from pg_locks where relation = 'noted'::regclass")
+
+
+async def test_who_keeps_the_transaction_alive_notices_it_too(pool, line, conn):
+    with pytest.raises(BROKEN):
+        await asyncio.wait_for(transact(pool, 3, *dying(line, "while the handler does something else")), 10)
+    await eventually(lambda: is_free(conn))
+    assert await noted(conn) == 0
+
+
+async def test_the_others_of_the_pool_are_not_tried_one_after_the_other(pool, line):
+    async with pool.acquire(), pool.acquire():
+        pass
+    assert pool.get_idle_size() == 2
+    line.kill("pool")
+    with pytest.raises(BROKEN):
+        await asyncio.wait_for(transact(pool, AGES, nothing, nothing), 10)
+    await asyncio.wait_for(asyncio.gather(*(transact(pool, AGES, note, nothing) for _ in range(4))), EVERY)
+
+
+async def test_a_statement_outside_of_a_transaction_is_watched_too(pool, line):
+    assert await pool.fetchval("select 1") == 1
+    line.kill("pool")
+    with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError)):
+        await asyncio.wait_for(pool.fetchval("select 1"), 10)
+    assert await asyncio.wait_for(pool.fetchval("select 1"), 5) == 1
+
+
+async def test_without_it_nobody_would_notice(pool, line):
+    pool.watch = None
+    await transact(pool, AGES, nothing, nothing)
+    line.kill("pool")
+    task = asyncio.create_task(transact(pool, AGES, nothing, nothing))
+    _, waiting = await asyncio.wait({task}, timeout=10 * EVERY)
+    assert waiting
+    line.heal()
+    with pytest.raises(BROKEN):
+        await asyncio.wait_for(task, 5)
+
+
+async def works(tx):
+    await tx.execute("select pg_sleep($1)", 8 * EVERY)
+
+
+async def does_something_else(tx):
+    await tx.execute("select 1")
+    await asyncio.sleep(8 * EVERY)
+
+
+async def keeps_the_connection(tx):
+    async with tx.use() as conn:
+        await conn.execute("select 1")
+        await asyncio.sleep(8 * EVERY)
+
+
+async def asks_often(tx):
+    for _ in range(40):
+        await tx.execute("select pg_sleep(0.01)")
+        await asyncio.sleep(EVERY / 5)
+
+
+async def waits_for_a_lock(tx):
+    await tx.execute("lock table noted")
+
+
+@pytest.mark.parametrize("body", [works, does_something_else, keeps_the_connection, asks_often, waits_for_a_lock])
+async def test_who_only_takes_long_is_left_alone(pool, conn, body):
+    if body is waits_for_a_lock:
+        lock = conn.transaction()
+        await lock.start()
+        await conn.execute("lock table noted")
+        asyncio.get_running_loop().call_later(8 * EVERY, lambda: asyncio.ensure_future(lock.rollback()))
+    await transact(pool, AGES, body, nothing)
+
+
+async def test_it_leaves_no_connection_behind(pool, line, conn):
+    await transact(pool, AGES, works, nothing)
+    assert line.of("watch")
+    await eventually(lambda: _none(line))
+
+
+async def _none(line):
+    return not line.of("watch")
