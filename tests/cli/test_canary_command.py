@@ -80,7 +80,7 @@ def test_a_canary_is_found_nowhere(guarded, howdah):
         shown = "".join(map(titles, family))
         pages = [urllib.request.urlopen(f"http://127.0.0.1:{port}{page}").read().decode() for page in PAGES]
         worker.send(signal.SIGUSR1)
-        worker.says("Current thread", 60)
+        worker.says("running:", 60)
 
         looks = []
         for app in (True, False):  # with the application, and for somebody who has not got it

@@ -114,6 +114,21 @@ def test_a_dump_shows_what_blocks_the_event_loop(database: Database, jobs: Jobs)
         worker.says("in hog")
 
 
+def test_dumps_beside_busy_threads_do_no_harm(database: Database, jobs: Jobs) -> None:
+    jobs.enqueue("spin", 60)
+
+    with Command(*WORKER, dsn=database.dsn) as worker:
+        worker.begins("spin")
+        for _ in range(100):
+            worker.send(signal.SIGUSR1)
+            time.sleep(0.02)
+
+        eventually(lambda: "in spin" in worker.output, why=lambda: worker.output)
+        assert worker.process.poll() is None
+        worker.send(signal.SIGTERM)
+        worker.send(signal.SIGTERM)
+
+
 def test_drain_ends_when_nothing_is_left(database: Database, jobs: Jobs) -> None:
     for _ in range(200):
         jobs.enqueue("nap")

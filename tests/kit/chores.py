@@ -30,6 +30,19 @@ def block(seconds: float) -> None:
 
 
 @app.task
+def spin(seconds: float) -> None:
+    """Calls functions as fast as a thread can."""
+    _begin("spin")
+    until = time.monotonic() + seconds
+    while _now() < until:
+        pass
+
+
+def _now() -> float:
+    return time.monotonic()
+
+
+@app.task
 async def hog(seconds: float) -> None:
     """Holds the event loop."""
     _begin("hog")

@@ -7,6 +7,8 @@ import faulthandler
 import linecache
 import signal
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
@@ -21,13 +23,24 @@ def dump_on_signals(running: Callable[[], Sequence[Attempt]]) -> None:
 
     def dump() -> None:
         # in one piece: other processes may be writing to the same place
-        sys.stderr.write("\n".join(["", *describe(running()), ""]))
+        sys.stderr.write("\n".join(["", *describe_threads(), "", *describe(running()), ""]))
         sys.stderr.flush()
 
     for number in QUESTIONS:
         asyncio.get_running_loop().add_signal_handler(number, dump)
-        # the threads are written by C code before that, so also when a handler blocks the event loop
-        faulthandler.register(number, file=sys.stderr, all_threads=True, chain=True)
+        # the main thread is written by C code before that, so also when a handler blocks the event loop; that code must
+        # not look at other threads, which go on meanwhile
+        faulthandler.register(number, file=sys.stderr, all_threads=False, chain=True)
+
+
+def describe_threads() -> Iterator[str]:
+    """Where each of the other threads stands."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for id, frame in sys._current_frames().items():
+        if id != threading.get_ident():
+            yield f"\nthread {names.get(id, id)}, most recent call last:"
+            for outer, _ in reversed(list(traceback.walk_stack(frame))):
+                yield from _lines(outer)
 
 
 def describe(attempts: Sequence[Attempt]) -> Iterator[str]:
