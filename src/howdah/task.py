@@ -58,7 +58,8 @@ class Task(Generic[P, R]):
     ) -> None:
         self._app = app
         self.handler = handler
-        self._settings = settings
+        self.settings = settings
+        """What is said about its jobs, unless said otherwise."""
         self._conn = conn
         self._largest = largest
         self._secrets = handler.secrets
@@ -71,7 +72,7 @@ class Task(Generic[P, R]):
         return self.handler.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"Task({self.kind!r}, queue={self._settings.queue!r})"
+        return f"Task({self.kind!r}, queue={self.settings.queue!r})"
 
     @property
     def kind(self) -> str:
@@ -83,8 +84,8 @@ class Task(Generic[P, R]):
         job: NewJob = self._model.__copy__()  # type: ignore[attr-defined]  # the quickest way to make one
         job.payload = self._encode(args, kwargs, self._largest)
         job.trace = self._trace()
-        if self._settings.meta:  # a mapping of the caller's, which may change
-            job.meta = self._meta(self._settings.meta)
+        if self.settings.meta:  # a mapping of the caller's, which may change
+            job.meta = self._meta(self.settings.meta)
         return job
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
@@ -125,7 +126,7 @@ class Task(Generic[P, R]):
         return Task(
             self._app,
             self.handler,
-            replace(self._settings, **changed),  # type: ignore[arg-type]
+            replace(self.settings, **changed),  # type: ignore[arg-type]
             conn=conn if conn is not None else self._conn,
             largest=self._largest,
         )
@@ -137,7 +138,7 @@ class Task(Generic[P, R]):
     @functools.cached_property
     def _model(self) -> NewJob:
         """What all its jobs have in common, checked once."""
-        say = self._settings
+        say = self.settings
         model = NewJob(
             kind=self.handler.kind,
             queue=queue_for(say.queue, say.requires) if say.requires else say.queue,

@@ -40,6 +40,33 @@ async def test_a_kind_the_app_does_not_know_is_not_checked(plane):
     assert (await worker.one())["args"] == {"anything": [1]}
 
 
+SAID = "queue, priority, max_attempts, timeout"
+
+
+async def test_what_is_not_said_is_as_the_task_says(plane, conn):
+    @plane.app.task(queue="builds", priority=7, max_attempts=2, timeout=90, requires=["gpu"])
+    async def compile() -> None: ...
+
+    await plane.enqueue("compile")
+    await plane.enqueue("compile", queue="red", priority=0, max_attempts=9, timeout=1, requires=[])
+    await plane.enqueue("nobody knows")
+    assert [tuple(row) for row in await conn.fetch(f"select {SAID} from howdah.jobs order by id")] == [
+        ("builds+gpu", 7, 2, 90),
+        ("red", 0, 9, 1),
+        ("default", 0, 5, None),
+    ]
+
+
+async def test_a_token_is_held_against_the_queue_of_the_task(plane):
+    @plane.app.task(queue="builds")
+    async def compile() -> None: ...
+
+    narrow, _ = await plane.store.create("narrow", ["enqueue"], queues=["default"])
+    said = await plane.ask("POST", "/jobs", {"kind": "compile"}, token=narrow)
+    assert (said.status, said.error["field"]) == (403, "queue")
+    assert (await plane.ask("POST", "/jobs", {"kind": "noop"}, token=narrow)).status == 201
+
+
 WRONG_JOBS = [
     ({}, "kind"),
     ({"kind": ""}, "kind"),

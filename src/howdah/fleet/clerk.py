@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -21,8 +22,11 @@ from howdah.jobs.shown import shown
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
 from howdah.secret import marked, marks
+from howdah.task import Settings
 
 MOST_LINES = 1000
+GIVEN = ("queue", "priority", "run_at", "delay", "max_attempts", "timeout", "key", "requires")
+"""What may be said of a job instead of what its task says."""
 
 
 class Clerk:
@@ -35,15 +39,17 @@ class Clerk:
 
     async def enqueue(self, caller: Caller, body: m.Enqueue) -> m.Enqueued:
         """Enqueue one job; its arguments are checked where the app knows its kind."""
-        if not caller.sees(body.queue):
-            raise Refused(403, "FORBIDDEN", f"the token is not good for queue {body.queue!r}", field="queue")
         task = self._app.tasks.get(body.kind)
+        given = {name: value for name in GIVEN if (value := getattr(body, name)) is not None}
+        say = replace(task.settings if task else Settings(), **given)
+        if not caller.sees(say.queue):
+            raise Refused(403, "FORBIDDEN", f"the token is not good for queue {say.queue!r}", field="queue")
         payload, meta = raw(body.args, "args") or b"{}", raw(body.meta, "meta")
         for field, value in (("args", payload), ("meta", meta or b"{}")):
             if not value.startswith(b"{"):
                 raise bad(f"{field} must be an object, its values by name", field)
         try:
-            queue = queue_for(body.queue, body.requires)
+            queue = queue_for(say.queue, say.requires)
         except ConfigError as error:
             raise bad(str(error), "requires") from None
         try:
@@ -55,12 +61,12 @@ class Clerk:
                 kind=check_name("kind", body.kind),
                 payload=payload,
                 queue=check_name("queue", queue),
-                priority=body.priority,
-                run_at=body.run_at,
-                delay=body.delay,
-                max_attempts=body.max_attempts,
-                timeout=body.timeout,
-                key=body.key,
+                priority=say.priority,
+                run_at=say.run_at,
+                delay=say.delay,
+                max_attempts=say.max_attempts,
+                timeout=say.timeout,
+                key=say.key,
                 meta=meta,
             )
             job.check()

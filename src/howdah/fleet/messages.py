@@ -238,20 +238,20 @@ class RunNote(Message):
 
 
 class Enqueue(Message):
-    """A job to be run."""
+    """A job to be run. What is not said is as its task says, where the app knows it."""
 
     kind: Name
     args: msgspec.Raw = msgspec.field(default_factory=nothing)
     """Its arguments, by name."""
-    queue: Name = "default"
-    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+    queue: Name | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
     delay: Seconds | None = None
     run_at: datetime | None = None
-    max_attempts: Annotated[int, Meta(ge=1, le=1000)] = 5
+    max_attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
     timeout: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     key: Annotated[str, Meta(min_length=1, max_length=300)] | None = None
     meta: msgspec.Raw = msgspec.field(default_factory=nothing)
-    requires: Annotated[list[Name], Meta(max_length=10)] = []
+    requires: Annotated[list[Name], Meta(max_length=10)] | None = None
     """Labels a worker must have."""
 
 
