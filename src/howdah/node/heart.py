@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -26,7 +27,10 @@ It is given the heart's own connection, if the node has a database."""
 
 
 class Heart:
-    """Beats every ``heartbeat`` seconds. What a beat learns is handed to the event loop that started it."""
+    """Beats every ``heartbeat`` seconds. What a beat learns is handed to the event loop that started it.
+
+    Beats take turns on one connection. The first of them is the node's own, and never waits for all of the others.
+    """
 
     def __init__(
         self,
@@ -42,7 +46,8 @@ class Heart:
         self.node = node
         self._close = close
         self._heartbeat = heartbeat
-        self._beats = {beat: Outage("heartbeat") for beat in beats}
+        self._first, self._others = beats[0], deque(beats[1:])
+        self._outages = {beat: Outage("heartbeat") for beat in beats}
         self._fail = fail
         self._home = asyncio.get_running_loop()
         self._home_thread = threading.get_ident()
@@ -85,8 +90,8 @@ class Heart:
         while not self._stop.is_set():
             lag = time.monotonic() - due
             self._soon.clear()
-            pauses = [await self._try(beat, outage) for beat, outage in self._beats.items()]
-            if not any(outage.failures for outage in self._beats.values()):
+            pauses = await self._turn()
+            if not any(outage.failures for outage in self._outages.values()):
                 telemetry.emit("node.beat", node=self.node, lag=lag)
             pause = min(self._heartbeat, *pauses)
             due = time.monotonic() + pause
@@ -96,8 +101,20 @@ class Heart:
         if self._close:
             await self._close()
 
-    async def _try(self, beat: Beat, outage: Outage) -> float:
+    async def _turn(self) -> list[float]:
+        """The first beat, and of the others as many as there is time for until it must come again, at least one."""
+        until = time.monotonic() + self._heartbeat
+        pauses = [await self._try(self._first)]
+        for _ in range(len(self._others)):
+            pauses.append(await self._try(self._others[0]))
+            self._others.rotate(-1)
+            if time.monotonic() > until:
+                return [0.0]
+        return pauses
+
+    async def _try(self, beat: Beat) -> float:
         """One beat; returns how soon the next must come. One that fails does not hold up the others."""
+        outage = self._outages[beat]
         try:
             self._tell(await beat(self._session))
         except Exception as error:
