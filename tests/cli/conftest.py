@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from howdah.cli import main
+from kit.roles import dsn_of
 from kit.shop import Shop
 
 SAID = ("HOWDAH_", "DATABASE_URL", "PG")
@@ -33,7 +34,8 @@ def howdah(nowhere, database) -> Callable[..., Result]:
     """Runs `howdah` with these words on a fresh database."""
 
     def run(*words: str, dsn: str = database.dsn, **more: str) -> Result:
-        result = CliRunner().invoke(main, list(words), env={"HOWDAH_DSN": dsn, **more}, prog_name="howdah")
+        env = {"HOWDAH_DSN": dsn_of(words[0], dsn), **more}
+        result = CliRunner().invoke(main, list(words), env=env, prog_name="howdah")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result

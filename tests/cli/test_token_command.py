@@ -11,9 +11,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from howdah.fleet.tokens import fingerprint, is_token
+from kit.roles import owner
 
 
-def test_a_token_is_printed_alone_and_only_its_hash_is_kept(howdah, database):
+def test_a_token_is_printed_alone_and_only_its_hash_is_kept(howdah, direct):
     made = howdah("token", "create", "build-box", "--scope", "work", "--scope", "read", "--queue", "builds")
     token = made.stdout.strip()
 
@@ -23,7 +24,7 @@ def test_a_token_is_printed_alone_and_only_its_hash_is_kept(howdah, database):
     assert token not in made.stderr
 
     async def kept():
-        conn = await database.connect("test")
+        conn = await direct.connect("test")
         try:
             return await conn.fetchrow("select * from howdah.api_token")
         finally:
@@ -36,7 +37,7 @@ def test_a_token_is_printed_alone_and_only_its_hash_is_kept(howdah, database):
 
 
 def test_the_shell_takes_it_as_a_value(database, nowhere):
-    command = f"{sys.executable} -m howdah token create ci --scope enqueue --expires 30d --dsn '{database.dsn}'"
+    command = f"{sys.executable} -m howdah token create ci --scope enqueue --expires 30d --dsn '{owner(database).dsn}'"
     script = f'TOKEN=$({command} 2>/dev/null); printf %s "$TOKEN"'
     said = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=60)
 

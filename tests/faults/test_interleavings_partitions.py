@@ -12,6 +12,7 @@ from kit.interleave import Form, meet, told
 from kit.interleave_jobs import FORMS, STATEMENTS, TOMORROW, Ground, lay
 from kit.interleave_place import Trio, meeting_place, trio
 from kit.model_check import wrongs
+from kit.roles import OWNER
 
 pytestmark = pytest.mark.anyio
 
@@ -59,9 +60,10 @@ async def lay_within_one_partition(conn: Any) -> Ground:
     await conn.execute(DROP)
     low = await conn.fetchval("select (nextval('howdah.job_id') / $1 + 1) * $1", SIZE)
     for part in ("job", "done"):
+        name = f"howdah.{part}_{low}_{low + SIZE}"
         await conn.execute(
-            f"create table howdah.{part}_{low}_{low + SIZE} partition of howdah.{part}"
-            f" for values from ({low}) to ({low + SIZE})"
+            f"create table {name} partition of howdah.{part} for values from ({low}) to ({low + SIZE});"
+            f" alter table {name} owner to {OWNER}"
         )
     await conn.execute("select setval('howdah.job_id', $1)", low)
     ground = await lay(conn)

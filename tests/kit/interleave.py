@@ -57,10 +57,10 @@ class Met:
 
 
 async def told(doing: Awaitable[Any]) -> Any:
-    """What somebody is told, also when it is a refusal; a deadlock is nobody's answer."""
+    """What somebody is told, also when it is a refusal; neither a deadlock nor a missing right is an answer."""
     try:
         return await doing
-    except asyncpg.DeadlockDetectedError:
+    except (asyncpg.DeadlockDetectedError, asyncpg.InsufficientPrivilegeError):
         raise
     except asyncpg.PostgresError as error:
         return type(error).__name__

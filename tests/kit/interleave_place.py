@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql as names
 
 from howdah.pg.database import Database
+from kit.roles import worker
 
 numbers = itertools.count()
 
@@ -36,7 +37,8 @@ def meeting_place(server: Any, template: str) -> Iterator[Database]:
 
 @asynccontextmanager
 async def trio(database: Database) -> AsyncIterator[Trio]:
-    conns = Trio(*[await database.connect(role) for role in ("watch", "one", "other")])
+    ours = worker(database)
+    conns = Trio(await database.connect("watch"), await ours.connect("one"), await ours.connect("other"))
     try:
         yield conns
     finally:

@@ -21,6 +21,13 @@ FILE = Path(__file__).parents[2] / "deploy" / "roles.sql"
 ROLES = ("howdah_owner", "howdah_worker", "howdah_fleet", "howdah_enqueue", "howdah_read")
 AS_ROLES = bool(os.environ.get("HOWDAH_TEST_ROLES"))
 """Whether tests run as roles."""
+OWNER = "howdah_owner" if AS_ROLES else "current_user"
+"""Whose the schema is, in SQL."""
+COMMANDS = {
+    **dict.fromkeys(("migrate", "token", "bench", "demo", "dev"), "howdah_owner"),
+    "serve": "howdah_fleet",
+}
+"""Commands that are not a worker's; the last three make a schema."""
 
 # What applications do themselves, in docs/howto/deploy.md: their tables are theirs, and they say who may use them.
 APPLICATION = """
@@ -91,6 +98,18 @@ def owner(database: Database) -> Database:
 def fleet(database: Database) -> Database:
     """The database as a control plane sees it."""
     return _instead(database, "howdah_fleet")
+
+
+def worker(database: Database) -> Database:
+    """The database as a node sees it."""
+    return Database(as_role(database.dsn, "howdah_worker"), schema=database.schema) if AS_ROLES else database
+
+
+def dsn_of(command: str, dsn: str) -> str:
+    """The DSN whoever runs a command is given."""
+    if not AS_ROLES or urlsplit(dsn).username != "howdah_worker":
+        return dsn
+    return as_role(dsn, COMMANDS.get(command, "howdah_worker"))
 
 
 def serve_as_fleet(app: Howdah) -> None:
