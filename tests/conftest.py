@@ -98,6 +98,8 @@ def database(server: embedded.Server | NamedServer, template: str, pooler: Poole
     name = f"howdah_test_{os.getpid()}_{next(numbers)}"
     with psycopg.connect(server.dsn, autocommit=True) as conn:
         conn.execute(sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template)))
+        if AS_ROLES:  # what deploy/roles.sql grants on a database is not copied with it
+            conn.execute(sql.SQL("grant create on database {} to howdah_owner").format(sql.Identifier(name)))
         dsn = pooler.dsn_for(name) if pooler else server.dsn_for(name)
         yield Database(as_role(dsn, "howdah_worker") if AS_ROLES else dsn)
         conn.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))

@@ -9,12 +9,14 @@ from playwright.async_api import expect
 
 from howdah.fleet.options import ServeOptions
 from howdah.fleet.server import Server
+from kit.roles import serve_as_fleet
 
 pytestmark = pytest.mark.anyio
 PASSWORD = "a password of the dashboard"
 
 
 async def test_somebody_signs_in_and_out(app, tab):
+    serve_as_fleet(app)
     server = Server(app, ServeOptions(port=0, password=PASSWORD))
     running = asyncio.create_task(server.run())
     page = tab.page

@@ -12,6 +12,7 @@ import pytest
 
 from howdah.pg.database import Database
 from kit.command import Command, alive, children, eventually
+from kit.roles import owner
 
 FIGURE = re.compile(r"^  (\w+) +([\d,]+)  ", re.MULTILINE)
 
@@ -61,7 +62,7 @@ def test_a_killed_demo_leaves_nothing() -> None:
 
 
 def test_the_demo_leaves_a_database_it_was_given_as_it_was(database: Database, direct: Database) -> None:
-    with Command("demo", "--seconds", "1", "--dsn", database.dsn) as demo:
+    with Command("demo", "--seconds", "1", "--dsn", owner(database).dsn) as demo:
         assert demo.ends(30) == 0, demo.output
 
     with psycopg.connect(direct.dsn) as conn:

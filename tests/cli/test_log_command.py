@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from howdah.cli import main
 from howdah.pg import embedded, migrate
 from howdah.pg.database import Database
+from kit.roles import worker
 
 SHOP = """
 from dataclasses import dataclass
@@ -159,7 +160,7 @@ def test_status_of_a_quiet_log(howdah, events):
 
 
 def test_status_shows_who_holds_the_frontier_without_secrets(howdah, events, direct):
-    with psycopg.connect(direct.dsn, application_name="slow importer") as conn:
+    with psycopg.connect(worker(direct).dsn, application_name="slow importer") as conn:
         conn.execute("select howdah.append('Order-2', '{\"type\": \"Placed\"}')")
         conn.execute("select\n 1 as one, 'password=hunter2' as secret")
         howdah("log", "append", "Order-3", "Placed")

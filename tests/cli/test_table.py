@@ -47,8 +47,10 @@ def test_a_table_as_printed_passes_the_check(howdah, run_sql):
     assert howdah("table", "check", "uploads", "--sql").output == "-- nothing is missing in table public.uploads\n"
 
 
-def test_what_is_missing_is_said_and_the_statements_add_it(howdah, run_sql):
-    run_sql('create schema "o\'dd"; create table "o\'dd"."up ""loads\n; drop table x" (id int primary key)')
+def test_what_is_missing_is_said_and_the_statements_add_it(howdah, run_sql, direct):
+    with psycopg.connect(direct.dsn, autocommit=True) as conn:
+        conn.execute('create schema "o\'dd"; grant all on schema "o\'dd" to public')
+    run_sql('create table "o\'dd"."up ""loads\n; drop table x" (id int primary key)')
     name = '"o\'dd"."up ""loads\n; drop table x"'
 
     said = howdah("table", "check", name)

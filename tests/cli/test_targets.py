@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from howdah.pg import migrate
+from kit.roles import owner
 
 HOSTILE = 'we"ird; drop--'
 
@@ -30,8 +31,9 @@ def test_migrate_plan_sql_check_and_run(howdah, database):
     assert "0001 jobs: done\n" in ran.stdout
     assert [each.exit_code for each in after] == [0, 0, 0, 0]
     assert [each.stdout.split("\n")[0] for each in after[1:3]] == ["nothing to do", "-- nothing to do"]
-    assert howdah("enqueue", "send", *schema).exit_code == 0
-    assert len(json.loads(howdah("jobs", "--json", *schema).stdout)) == 1
+    mine = owner(database).dsn
+    assert howdah("enqueue", "send", *schema, dsn=mine).exit_code == 0
+    assert len(json.loads(howdah("jobs", "--json", *schema, dsn=mine).stdout)) == 1
     assert howdah("jobs").stdout == "no such jobs\n"
 
 
@@ -114,7 +116,7 @@ def test_the_app_names_the_database(howdah, nowhere, database):
 
 def test_an_app_without_a_database_uses_the_settings(howdah, nowhere, database):
     (nowhere / "shop_bare.py").write_text("from howdah import Howdah\napp = Howdah(schema='other')\n")
-    (nowhere / "howdah.toml").write_text(f"dsn = '{database.dsn}'\napp = 'shop_bare'\n")
+    (nowhere / "howdah.toml").write_text(f"dsn = '{owner(database).dsn}'\napp = 'shop_bare'\n")
 
     assert howdah("migrate", dsn="").stdout.endswith(f"schema 'other' is at version {migrate.needed()}\n")
     assert howdah("migrate", "--check", dsn="", HOWDAH_SCHEMA="howdah").exit_code == 0

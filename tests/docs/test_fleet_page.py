@@ -24,7 +24,7 @@ class Screens(Terminal):
         if not re.match(r"howdah (serve|worker) ", command):
             return super().type(command)
         output = self._folder / f"output {len(self._running)}"
-        script = "\n".join([*self._exports, f"exec {command}"])
+        script = self._script(f"exec {command}")
         with output.open("w") as file:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", script], cwd=self._folder, env=self._environment, stdout=file, stderr=file, text=True

@@ -21,6 +21,7 @@ import pytest
 
 import howdah
 from howdah.pg.database import Database
+from kit.roles import dsn_of, owner
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -96,11 +97,12 @@ def environment() -> dict[str, str]:
 @pytest.mark.parametrize("page", [page for page in PAGES if program(page)], ids=label)
 def test_the_program_of_a_page_runs(page: Path, database: Database, folder: Path, environment: dict[str, str]) -> None:
     unfold(page, folder)
+    who = owner(database) if "Tokens(" in program(page) else database
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input=program(page),
         cwd=folder,
-        env={**environment, "HOWDAH_DSN": database.dsn, "PYTHONPATH": str(folder)},
+        env={**environment, "HOWDAH_DSN": who.dsn, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -145,7 +147,6 @@ class Terminal:
 
     def type(self, command: str) -> str:
         """Run one line; returns what it wrote."""
-        command = command.replace(DSN, f"'{self._dsn}'")
         if command.startswith(ELSEWHERE):
             return ""
         if command.startswith("export "):
@@ -154,7 +155,7 @@ class Terminal:
         if command.startswith("howdah dev"):
             return self._leave_running(command)
         ran = subprocess.run(
-            ["/bin/sh", "-c", "\n".join([*self._exports, command])],
+            ["/bin/sh", "-c", self._script(command)],
             cwd=self._folder,
             env=self._environment,
             stdout=subprocess.PIPE,
@@ -164,6 +165,11 @@ class Terminal:
         )
         assert ran.returncode == 0, f"{command}\n{ran.stdout}"
         return ran.stdout
+
+    def _script(self, command: str) -> str:
+        """What was exported before, and one line, typed by whoever has this command for."""
+        dsn = dsn_of(command.partition("howdah ")[2].partition(" ")[0], self._dsn)
+        return "\n".join([*self._exports, command]).replace(DSN, f"'{dsn}'")
 
     def look(self, command: str, shows: Callable[[str], bool]) -> str:
         """Run one line; one that looks again and again until it shows what it should, while a node works on it."""

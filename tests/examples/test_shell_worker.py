@@ -25,6 +25,7 @@ from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Database, Session
 from kit.node import ended, eventually
 from kit.proxy import Proxy
+from kit.roles import fleet, owner
 
 FOLDER = Path(__file__).parents[2] / "examples" / "shell-worker"
 WORKER = FOLDER / "worker.sh"
@@ -42,8 +43,8 @@ def port() -> int:
 
 @pytest.fixture
 async def token(database: Database) -> str:
-    session = Session(database, "token")
-    made, _ = await Tokens(database, session).create("all", ["admin"])
+    session = Session(owner(database), "token")
+    made, _ = await Tokens(owner(database), session).create("all", ["admin"])
     await session.close()
     return made
 
@@ -52,7 +53,7 @@ async def token(database: Database) -> str:
 async def serving(database: Database, port: int, lease: float = 3) -> AsyncIterator[None]:
     """A control plane; ends as one that is stopped: whoever waits is cut off."""
     options = ServeOptions(port=port, heartbeat=0.3, offline_after=lease, rate=1000)
-    async with Server(Howdah(database.dsn), options).open() as asgi:
+    async with Server(Howdah(fleet(database).dsn), options).open() as asgi:
         config = uvicorn.Config(asgi, port=port, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
         web = uvicorn.Server(config)
         task = asyncio.create_task(web.serve())

@@ -16,6 +16,7 @@ from kit.control import Control
 from kit.farm import Farm, effect
 from kit.farm import app as farm_app
 from kit.node import drain, ended, eventually, job, node, state
+from kit.roles import owner
 from kit.waits import Holder, Waits
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +113,7 @@ async def test_a_migration_holds_up_nobody_and_nodes_of_the_release_before_go_on
         busy = [asyncio.create_task(client()) for _ in range(3)]
         await eventually(lambda: both_work(0))
         async with Waits(direct, besides="migrate") as waits:
-            [step] = await migrate.migrate(database)
+            [step] = await migrate.migrate(owner(database))
         assert step.number == coming
         assert await conn.fetchval("select max(number) from howdah.migration") == coming
         assert waits.longest < STALL
@@ -146,7 +147,7 @@ async def test_a_migration_that_cannot_have_its_locks_changes_nothing_and_says_w
     enqueued = len(clients)
     async with Waits(direct, besides="migrate") as waits:
         with pytest.raises(SchemaError, match="is in use, nothing was changed: process") as refusal:
-            await migrate.migrate(database)
+            await migrate.migrate(owner(database))
     said, code = explain(refusal.value)
     assert f"process {holder.pid} (howdah holder) has held locks on its tables for " in said
     assert said.endswith("run `howdah migrate` again")
@@ -158,7 +159,7 @@ async def test_a_migration_that_cannot_have_its_locks_changes_nothing_and_says_w
     assert len(clients) > enqueued, "they went on"
 
     await holder.let_go()
-    assert [step.number for step in await migrate.migrate(database)] == [coming]
+    assert [step.number for step in await migrate.migrate(owner(database))] == [coming]
     assert await half_done(conn)
     assert await conn.fetchval("select count(*) from howdah.jobs where kind = 'held'") == 1
 
@@ -180,7 +181,7 @@ async def test_a_lock_that_is_let_go_soon_is_waited_out(
                 " where not granted and application_name = 'howdah migrate' and datname = current_database()"
             )
 
-        migrating = asyncio.create_task(migrate.migrate(database))
+        migrating = asyncio.create_task(migrate.migrate(owner(database)))
         await eventually(held_up)
         await eventually(gave_up)
         await holder.let_go()
@@ -198,7 +199,7 @@ async def test_without_its_short_patience_a_migration_would_hold_up_everybody(
     """The control: this is what the bound above would see."""
     monkeypatch.setattr(migrate, "LOCK_TIMEOUT", "60s")
     async with Waits(direct, besides="migrate") as waits:
-        migrating = asyncio.create_task(migrate.migrate(database))
+        migrating = asyncio.create_task(migrate.migrate(owner(database)))
 
         async def too_long():
             return waits.longest > STALL

@@ -23,11 +23,8 @@ AS_ROLES = bool(os.environ.get("HOWDAH_TEST_ROLES"))
 """Whether tests run as roles."""
 OWNER = "howdah_owner" if AS_ROLES else "current_user"
 """Whose the schema is, in SQL."""
-COMMANDS = {
-    **dict.fromkeys(("migrate", "token", "bench", "demo", "dev"), "howdah_owner"),
-    "serve": "howdah_fleet",
-}
-"""Commands that are not a worker's; the last three make a schema."""
+COMMANDS = {"migrate": "howdah_owner", "token": "howdah_owner", "dev": "howdah_owner", "serve": "howdah_fleet"}
+"""Whose commands are not a worker's."""
 
 # What applications do themselves, in docs/howto/deploy.md: their tables are theirs, and they say who may use them.
 APPLICATION = """

@@ -19,6 +19,7 @@ from howdah.observe.node import Observed, observe_node
 from howdah.observe.prometheus import Metrics
 from howdah.pg.database import Database
 from kit.node import eventually, node, quick
+from kit.roles import worker
 from observe.scraping import Samples, get, observed_node, samples, scrape, value, vitals_of
 
 pytestmark = pytest.mark.anyio
@@ -103,7 +104,7 @@ async def test_a_consumer_that_halts_falls_behind_and_the_node_stays_ready(app: 
     assert after == (200, "ok\n")
 
 
-async def test_parked_events_paused_consumers_and_an_open_append(app: Howdah, database: Database, conn: Any) -> None:
+async def test_parked_events_paused_consumers_and_an_open_append(app: Howdah, database: Database, direct: Database) -> None:
     @app.consumer("Billing", on_failure="park", max_failures=2, retry=AT_ONCE)
     async def billing(event: Any) -> None:
         if event.data["n"] == 1:
@@ -113,11 +114,13 @@ async def test_parked_events_paused_consumers_and_an_open_append(app: Howdah, da
         await append(app, 3)
         parked = await counted(observed, parked_events=1, events_total=2)
         await app.log.admin.pause("Billing")
+        conn = await worker(direct).connect("test")
         async with conn.transaction():
             last = await app.log.append("Order-2", {"type": "Placed", "data": {}}, conn=conn)
             await append(app, 2, "Order-3")
             held = await counted(observed, paused=1, lag_events=0)
         freed = await counted(observed, paused=1, lag_events=3)
+        await conn.close()
 
     assert of(parked, "failures_total") == 2
     assert of(parked, "halted") == 0

@@ -18,6 +18,7 @@ from howdah.table.admin import counting
 from howdah.table.options import TableOptions
 from howdah.table.plan import Plan
 from kit.node import eventually, node
+from kit.roles import owner
 
 pytestmark = pytest.mark.anyio
 
@@ -219,7 +220,7 @@ async def test_a_reading_as_json(pulse: Pulse, conn: Any) -> None:
 
 
 async def test_a_hostile_schema(database: Database) -> None:
-    app = Howdah(database.dsn, schema='we"ird; drop--')
+    app = Howdah(owner(database).dsn, schema='we"ird; drop--')
     await app.migrate()
     pulse = Pulse(app.database)
     reading = await pulse.read()

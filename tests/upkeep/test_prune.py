@@ -8,6 +8,7 @@ from howdah import Poison, Retention
 from howdah.upkeep.loops import Upkeep
 from howdah.upkeep.pruner import DAY, Pruned, Pruner
 from kit.node import drain, job, state
+from kit.roles import OWNER, worker
 
 pytestmark = pytest.mark.anyio
 
@@ -37,9 +38,10 @@ async def small_partitions(conn):
             await conn.execute(f"drop table howdah.{name}, howdah.{name.replace('job', 'done')}")
     for lo in range(0, 500, 100):
         for part in ("job", "done"):
+            name = f"howdah.{part}_{lo}_{lo + 100}"
             await conn.execute(
-                f"create table howdah.{part}_{lo}_{lo + 100} partition of howdah.{part}"
-                f" for values from ({lo}) to ({lo + 100})"
+                f"create table {name} partition of howdah.{part} for values from ({lo}) to ({lo + 100});"
+                f" alter table {name} owner to {OWNER}"
             )
 
 
@@ -55,7 +57,6 @@ async def test_nothing_young_is_pruned(app, works, database, conn):
     assert await conn.fetchval("select count(*) from howdah.job") == 300
 
 
-@pytest.mark.superuser("makes partitions by hand, which are not the owner's then")
 async def test_old_partitions_are_dropped_and_what_must_stay_stays(app, works, direct, conn):
     await small_partitions(conn)
     await app.enqueue_many(works.job(n) for n in range(250))
@@ -72,7 +73,7 @@ async def test_old_partitions_are_dropped_and_what_must_stay_stays(app, works, d
     await drain(app)
     await age(conn, 20)
 
-    pruned = await Pruner(direct, Retention()).prune()
+    pruned = await Pruner(worker(direct), Retention()).prune()
 
     assert pruned.partitions == 2
     assert "job_0_100" not in await partitions(conn)
@@ -83,13 +84,12 @@ async def test_old_partitions_are_dropped_and_what_must_stay_stays(app, works, d
     assert await state(conn, 50) == "queued"
     assert await conn.fetchval("select count(*) from howdah.attempt") == failed
     await age(conn, 20)
-    await Pruner(direct, Retention()).prune()
+    await Pruner(worker(direct), Retention()).prune()
     assert await conn.fetchval("select count(*) from howdah.done") == 0
     assert await conn.fetchval("select array_agg(id) from howdah.job") == [50]
     assert await conn.fetchval("select count(*) from howdah.attempt") == 0
 
 
-@pytest.mark.superuser("makes partitions by hand, which are not the owner's then")
 async def test_pruning_while_jobs_run_loses_none(app, works, direct, conn):
     import asyncio
 
@@ -103,7 +103,7 @@ async def test_pruning_while_jobs_run_loses_none(app, works, direct, conn):
             await app.enqueue_many(works.job(n) for n in range(50))
             await drain(app)
 
-    pruner = Pruner(direct, Retention())
+    pruner = Pruner(worker(direct), Retention())
     worked = asyncio.create_task(keep_working())
     while not worked.done():
         await pruner.prune()
@@ -154,7 +154,6 @@ async def test_pruning_is_also_a_task(app, works, conn):
     assert await conn.fetchval("select count(*) from howdah.job where kind = 'works'") == 0
 
 
-@pytest.mark.superuser("makes partitions by hand, which are not the owner's then")
 async def test_strong_locks_are_never_held_between_two_statements(app, works, direct, conn, monkeypatch):
     """A process frozen in a transaction of its own would hold everybody up; so upkeep has none."""
     await small_partitions(conn)
@@ -167,9 +166,9 @@ async def test_strong_locks_are_never_held_between_two_statements(app, works, di
         raise AssertionError("a transaction was opened")
 
     monkeypatch.setattr("asyncpg.Connection.transaction", refuse)
-    upkeep = Upkeep(direct, retention=Retention())
+    upkeep = Upkeep(worker(direct), retention=Retention())
     await upkeep.grow()
-    assert (await Pruner(direct, Retention()).prune()).partitions > 0
+    assert (await Pruner(worker(direct), Retention()).prune()).partitions > 0
     await upkeep._session.close()
 
 
