@@ -20,7 +20,9 @@ from howdah.fleet.server import Server
 from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Database, Session
 from howdah.upkeep.pruner import Pruner, Retention
+from kit.command import Command
 from kit.node import eventually
+from kit.outpost import serving as plane
 from kit.roles import refuses
 from table.ground import ddl
 
@@ -108,6 +110,26 @@ async def _by_hand(web: httpx.AsyncClient, token: str) -> None:
         answer = await web.post(f"/workers/{made['id']}/{verb}/{job['id']}", json=said, headers=own)
         assert answer.status_code == 200, answer.text
     assert (await web.delete(f"/workers/{made['id']}", headers=own)).status_code == 204
+
+
+async def test_what_the_control_plane_lacks_is_said_in_its_log(roles, conn, caplog):
+    app = Howdah(roles("howdah_fleet"))
+    async with plane(app) as lacking, lacking.client() as web:
+        await conn.execute("revoke insert on howdah.node from howdah_fleet")
+        answer = await web.post("/workers/register", json={"hostname": "w"})
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "INTERNAL")
+    assert answer.json()["error"]["message"] == "the role of this server may not do that; its log says what it lacks"
+    assert "POST /workers/register failed: permission denied for table node; docs/howto/deploy.md" in caplog.text
+
+
+@pytest.mark.parametrize("role", ["worker", "read", "enqueue"])
+def test_nobody_else_starts_a_control_plane(roles, role):
+    with Command("serve", "--port", "0", "--dsn", roles(f"howdah_{role}")) as control:
+        assert control.ends() == 1
+        assert "howdah: permission denied for " in control.output
+        assert "connect as a role that may" in control.output
+        assert "Traceback" not in control.output
 
 
 async def test_fleet_cannot_make_tokens_or_write_the_log(roles, conn):

@@ -16,7 +16,7 @@ from kit.control import Control
 from kit.farm import Farm, effect
 from kit.farm import app as farm_app
 from kit.node import drain, ended, eventually, job, node, state
-from kit.roles import owner
+from kit.roles import owner, worker
 from kit.waits import Holder, Waits
 
 pytestmark = pytest.mark.anyio
@@ -79,7 +79,8 @@ async def _more(what, than):
 
 @pytest.fixture
 async def holder(direct):
-    conn = await direct.connect("holder")
+    """Somebody of the role that migrates: when others began, not every role may see."""
+    conn = await owner(worker(direct)).connect("holder")
     holder = Holder(conn)
     await holder.hold()
     yield holder
@@ -162,6 +163,21 @@ async def test_a_migration_that_cannot_have_its_locks_changes_nothing_and_says_w
     assert [step.number for step in await migrate.migrate(owner(database))] == [coming]
     assert await half_done(conn)
     assert await conn.fetchval("select count(*) from howdah.jobs where kind = 'held'") == 1
+
+
+async def test_who_holds_the_locks_is_named_also_by_an_owner_who_cannot_see_since_when(
+    roles, direct, coming, monkeypatch
+):
+    monkeypatch.setattr(migrate, "TRIES", 1)
+    early, late = await direct.connect("early"), await direct.connect("late")
+    for conn in (early, late):
+        await Holder(conn).hold()
+    with pytest.raises(SchemaError) as refusal:
+        await migrate.migrate(Database(roles("howdah_owner")))
+    said = f"process {early.get_server_pid()} (howdah early) has held locks on its tables; let that end"
+    assert said in str(refusal.value)
+    for conn in (late, early):
+        await conn.close()
 
 
 @pytest.mark.parametrize("tries", [1, 3])

@@ -87,6 +87,11 @@ class Door:
         self._strangers = Strangers(refusals)
         self._waiting: Counter[int] = Counter()
 
+    async def check(self) -> None:
+        """Raise unless tokens can be looked up."""
+        if self.guarded:
+            await self._session.fetchrow(self._sql["token_find"], b"")
+
     async def admit(self, needs: Needs, header: str | None, node_id: int | None, address: str) -> Caller:
         """The caller, or :class:`Refused`. ``address``: of the other end of the connection."""
         if needs == "nothing":

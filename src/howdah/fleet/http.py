@@ -210,6 +210,9 @@ def _refusal(route: Route, error: Exception) -> Refused:
         case HowdahError():
             return bad(str(error))
     kind, message, trace = describe(error)
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        log.error("%s %s failed: %s; docs/howto/deploy.md lists the roles", route.method, route.path, message)
+        return Refused(500, "INTERNAL", "the role of this server may not do that; its log says what it lacks")
     log.error("%s %s failed (%s: %s)\n%s", route.method, route.path, kind, message, trace)
     return Refused(500, "INTERNAL", "something is wrong on this side; its log says what")
 

@@ -71,6 +71,9 @@ class Server:
         """The application to serve, with its house kept, while the block lasts."""
         options, database = self._options, self._database
         await migrate.check(database)
+        guarded = options.auth == "token"
+        door = Door(database, self._session, guarded=guarded, rate=options.rate, refusals=options.refusals)
+        await door.check()
         pool = await database.pool(options.pool)
         jobs = JobDesk(database, pool, lease=options.offline_after, poll=options.poll, notify=options.notify)
         apart = needs_database(self._app)
@@ -84,8 +87,6 @@ class Server:
             if name not in apart
         }
         self._desks = [jobs, *tables.values()]
-        guarded = options.auth == "token"
-        door = Door(database, self._session, guarded=guarded, rate=options.rate, refusals=options.refusals)
         plane = Plane(database, options, door=door, session=self._session, jobs=jobs, tables=tables, apart=apart)
         depth = Depth(database)
         metrics = Metrics(depth=depth)

@@ -27,7 +27,7 @@ HELD_UP = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 
 HOLDER = """
     select format('process %s (%s) has held locks on its tables', a.pid, coalesce(nullif(a.application_name, ''), '?'))
-        || coalesce(format(' for %s s', extract(epoch from clock_timestamp() - a.xact_start)::int), '')
+        || coalesce(' for ' || extract(epoch from clock_timestamp() - a.xact_start)::int || ' s', '')
     from pg_locks l
     join pg_class c on c.oid = l.relation
     join pg_stat_activity a on a.pid = l.pid
@@ -35,7 +35,7 @@ HOLDER = """
       and l.granted
       and a.datname = current_database()
       and a.pid <> pg_backend_pid()
-    order by a.xact_start
+    order by a.xact_start, age(a.backend_xid) desc nulls last  -- when others began, not every role may see
     limit 1
 """
 
