@@ -155,6 +155,7 @@ asyncio.run(shop.worker.app.work(WorkerOptions(drain=True)))
     assert look.execute("select from pg_database where datname = %s", [f"test_{name}"]).fetchall() == []
 
 
+@pytest.mark.superuser("the roles take from everybody the right to call functions")
 def test_sql(direct: Database, look: Any) -> None:
     role = f"howdah_test_producer_{os.getpid()}"
     for block in blocks("sql.md", "sql"):

@@ -104,7 +104,9 @@ async def test_a_consumer_that_halts_falls_behind_and_the_node_stays_ready(app: 
     assert after == (200, "ok\n")
 
 
-async def test_parked_events_paused_consumers_and_an_open_append(app: Howdah, database: Database, direct: Database) -> None:
+async def test_parked_events_paused_consumers_and_an_open_append(
+    app: Howdah, database: Database, direct: Database
+) -> None:
     @app.consumer("Billing", on_failure="park", max_failures=2, retry=AT_ONCE)
     async def billing(event: Any) -> None:
         if event.data["n"] == 1:
