@@ -22,6 +22,7 @@ from howdah.fleet.routes import ROUTES
 from howdah.fleet.server import Server
 from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Session
+from kit.roles import owner, serve_as_fleet
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "protocol.md").read_text(encoding="utf-8")
 EXCHANGE = re.compile(
@@ -46,11 +47,11 @@ def test_every_exchange_was_understood() -> None:
     assert len(EXCHANGES) == PAGE.count("```http") > 10
 
 
-@pytest.mark.superuser("makes a token and serves with the same rights")
 @pytest.mark.anyio
 async def test_the_exchanges_happen_as_printed(app: Howdah) -> None:
-    session = Session(app.database, "token")
-    api, _ = await Tokens(app.database, session).create("all", ["work", "enqueue"])
+    serve_as_fleet(app)
+    session = Session(owner(app.database), "token")
+    api, _ = await Tokens(owner(app.database), session).create("all", ["work", "enqueue"])
     await session.close()
     secrets = {"hwd_api_…": api}
     async with Server(app, ServeOptions()).open() as asgi:
