@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from howdah.cli import main
-from kit.roles import dsn_of
+from kit.roles import dsn_for
 from kit.shop import Shop
 
 SAID = ("HOWDAH_", "DATABASE_URL", "PG")
@@ -34,7 +34,7 @@ def howdah(nowhere, database) -> Callable[..., Result]:
     """Runs `howdah` with these words on a fresh database."""
 
     def run(*words: str, dsn: str = database.dsn, **more: str) -> Result:
-        env = {"HOWDAH_DSN": dsn_of(words[0], dsn), **more}
+        env = {"HOWDAH_DSN": dsn_for(dsn, *words[:1]), **more}
         result = CliRunner().invoke(main, list(words), env=env, prog_name="howdah")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

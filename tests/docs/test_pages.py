@@ -21,7 +21,7 @@ import pytest
 
 import howdah
 from howdah.pg.database import Database
-from kit.roles import dsn_of, owner
+from kit.roles import dsn_for, owner
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -168,7 +168,7 @@ class Terminal:
 
     def _script(self, command: str) -> str:
         """What was exported before, and one line, typed by whoever has this command for."""
-        dsn = dsn_of(command.partition("howdah ")[2].partition(" ")[0], self._dsn)
+        dsn = dsn_for(self._dsn, command.partition("howdah ")[2].partition(" ")[0])
         return "\n".join([*self._exports, command]).replace(DSN, f"'{dsn}'")
 
     def look(self, command: str, shows: Callable[[str], bool]) -> str:

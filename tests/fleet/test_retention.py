@@ -10,6 +10,7 @@ from howdah import Howdah, Retention
 from howdah.fleet.options import ServeOptions
 from howdah.fleet.server import Server
 from kit.node import eventually
+from kit.roles import serve_as_fleet
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +30,7 @@ async def finished_days_ago(app, conn, days):
 
 
 async def serve_for_a_moment(app, there):
+    serve_as_fleet(app)
     server = Server(app, ServeOptions(port=0))
     serving = asyncio.create_task(server.run())
     try:

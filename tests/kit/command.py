@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from kit.roles import dsn_of
+from kit.roles import dsn_for
 
 TESTS = Path(__file__).parents[1]
 PATIENCE = 60.0
@@ -26,7 +26,7 @@ class Command:
 
     def __init__(self, *words: str, dsn: str | None = None, folder: Path | None = None, **environment: str) -> None:
         own = {name: value for name, value in os.environ.items() if not name.startswith(("HOWDAH_", "PG"))}
-        named = {"HOWDAH_DSN": dsn_of(words[0], dsn)} if dsn else {}
+        named = {"HOWDAH_DSN": dsn_for(dsn, *words[:1])} if dsn else {}
         # a file, not a pipe: nobody has to read along
         self._output = tempfile.TemporaryFile("a+b")  # noqa: SIM115
         self.process = subprocess.Popen(

@@ -102,8 +102,8 @@ def worker(database: Database) -> Database:
     return Database(as_role(database.dsn, "howdah_worker"), schema=database.schema) if AS_ROLES else database
 
 
-def dsn_of(command: str, dsn: str) -> str:
-    """The DSN whoever runs a command is given."""
+def dsn_for(dsn: str, command: str = "") -> str:
+    """The DSN of whoever has a command to run."""
     if not AS_ROLES or urlsplit(dsn).username != "howdah_worker":
         return dsn
     return as_role(dsn, COMMANDS.get(command, "howdah_worker"))
