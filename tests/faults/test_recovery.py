@@ -34,6 +34,12 @@ def test_a_job_that_never_starts_again_is_missed():
     assert (found.seconds, found.missing) == ([], 1)
 
 
+def test_what_somebody_else_had_ended_is_not_missed_when_one_that_woke_up_began_it():
+    entries = [start(5, 8, 2, token=2), end(6, 8, 2, token=2), start(7, 7, 2, token=1)]
+    [found] = recoveries(entries, [Wound("kill", "kill", 10.0, pids=[7], shows="jobs", within=3)], set(), 20)
+    assert (found.seconds, found.missing) == ([], 0)
+
+
 def test_a_job_that_failed_and_ran_again_before_has_nothing_to_recover():
     entries = [start(3, 7, 2), start(5, 7, 2, token=2), end(6, 7, 2, token=2)]
     [found] = recoveries(entries, [Wound("kill", "kill", 10.0, pids=[7], shows="jobs", within=3)], set(), 20)

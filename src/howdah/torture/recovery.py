@@ -41,7 +41,10 @@ def recoveries(entries: Sequence[Entry], wounds: Sequence[Wound], gone: set[int]
     for entry in entries:
         if entry.what != "start" or entry.front in CLAIMED:
             signs[entry.pid, entry.what].append(entry.at)
-    ended = {(entry.pid, entry.front, entry.marks[0], entry.token) for entry in entries if entry.what == "end"}
+    ended: dict[tuple[str, int], set[tuple[int, int]]] = defaultdict(set)
+    for entry in entries:
+        if entry.what == "end":
+            ended[entry.front, entry.marks[0]].add((entry.pid, entry.token))
     found = []
     for wound in wounds:
         if wound.shows == "jobs":
@@ -54,7 +57,7 @@ def recoveries(entries: Sequence[Entry], wounds: Sequence[Wound], gone: set[int]
 def _of_jobs(
     wound: Wound,
     starts: Sequence[Entry],
-    ended: set[tuple[int, str, int, int]],
+    ended: dict[tuple[str, int], set[tuple[int, int]]],
     by_mark: dict[tuple[str, int], list[Entry]],
 ) -> Recovery:
     """What the one that was hurt had begun and never ended: when was it begun again?"""
@@ -63,11 +66,11 @@ def _of_jobs(
         key = (start.front, start.marks[0])
         if start.pid not in wound.pids or start.at > wound.at or start.front not in AGAIN:
             continue
-        if (start.pid, *key, start.token) in ended:
+        if (start.pid, start.token) in ended[key]:
             continue
         again = next((other.at for other in by_mark[key] if other.at > start.at), None)
         if again is None:
-            missing += 1
+            missing += not ended[key]  # whoever woke up may begin what somebody else had ended meanwhile
         elif again > wound.at:  # otherwise it was over before, as when it failed on purpose
             seconds.append(max(0.0, again - wound.since))
     return Recovery(wound, seconds, missing)
