@@ -200,6 +200,8 @@ class Worker:
         for token, left in Counter(job.token for job in jobs).items():
             self._leases[token] = Lease(left, began)
         self._inbox.put(jobs)
+        if time.monotonic() - began > self._options.lease:  # we were frozen, or the network was
+            self._hand_back(self._inbox.drop_leases({job.token for job in jobs}))
         self._attempts.fill()
         await asyncio.sleep(0)
         return True
