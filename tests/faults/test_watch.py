@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from howdah import TransactionLost
-from howdah.pg import watch
-from howdah.pg.database import Database
+from howdah.pg import database, watch
+from howdah.pg.database import Database, prepare
 from howdah.pg.transact import transact
 from howdah.torture.line import Line
 from howdah.torture.servers.single import Single
@@ -131,6 +131,23 @@ async def test_a_statement_outside_of_a_transaction_is_watched_too(pool, line):
     with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError)):
         await asyncio.wait_for(pool.fetchval("select 1"), 10)
     assert await asyncio.wait_for(pool.fetchval("select 1"), 5) == 1
+
+
+async def test_a_connection_that_dies_while_it_is_made_is_noticed(place, line, monkeypatch):
+    async def dies(conn):
+        monkeypatch.undo()
+        line.kill("pool")
+        await prepare(conn)
+
+    pool = await Database(through(place.dsn, line), command_timeout=1.0).pool(1, command_timeout=None)
+    monkeypatch.setattr(database, "prepare", dies)
+    asking = asyncio.create_task(pool.fetchval("select 1"))
+    await asyncio.wait({asking}, timeout=10)
+    assert asking.done()
+    with pytest.raises(TimeoutError):
+        await asking
+    assert await asyncio.wait_for(pool.fetchval("select 1"), 5) == 1
+    pool.terminate()
 
 
 async def test_without_it_nobody_would_notice(pool, line):

@@ -143,7 +143,7 @@ class Database:
             self.dsn,
             min_size=0,
             max_size=size,
-            init=prepare if self.pooled else _prepare_direct,
+            init=self._prepare,
             reset=_leave,
             timeout=self.command_timeout,
             command_timeout=self.command_timeout if command_timeout == 0 else command_timeout,
@@ -152,6 +152,17 @@ class Database:
         if command_timeout is None and not self.pooled:
             pool.watch = Watch(Session(self, "watch"), pool.expire_connections)
         return pool
+
+    async def _prepare(self, conn: asyncpg.Connection) -> None:
+        """Make a connection of a pool ready; unlike the statements on it later, that must not take long."""
+        try:
+            async with asyncio.timeout(self.command_timeout):
+                await prepare(conn)
+                if isinstance(conn, Direct):
+                    await conn.meet()
+        except BaseException:
+            conn.terminate()  # the pool would close it, and wait for an answer to that
+            raise
 
 
 async def _leave(_conn: asyncpg.Connection) -> None:
@@ -173,11 +184,6 @@ async def prepare(conn: asyncpg.Connection) -> None:
         ):
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-
-
-async def _prepare_direct(conn: Direct) -> None:
-    await prepare(conn)
-    await conn.meet()
 
 
 def _as_is(value: bytes) -> bytes:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import Context
 from typing import Any, Protocol
 
 import asyncpg
@@ -113,7 +114,8 @@ class Watch:
         self._witness.drop()
 
     def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(EVERY, self._tick)
+        # in a context of its own: that of the job at hand has nothing to do with it
+        self._timer = asyncio.get_running_loop().call_later(EVERY, self._tick, context=Context())
 
     def _tick(self) -> None:
         if self._look is None or self._look.done():
