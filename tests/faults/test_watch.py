@@ -133,6 +133,20 @@ async def test_a_statement_outside_of_a_transaction_is_watched_too(pool, line):
     assert await asyncio.wait_for(pool.fetchval("select 1"), 5) == 1
 
 
+@pytest.mark.parametrize("asked", ["alone", "in a transaction"])
+async def test_what_is_cancelled_on_a_dead_connection_ends(pool, line, asked):
+    await pool.fetchval("select 1")
+    line.kill("pool")
+    asking = asyncio.create_task(
+        pool.fetchval("select 1") if asked == "alone" else transact(pool, AGES, nothing, nothing)
+    )
+    await asyncio.sleep(0.1)
+    asking.cancel()
+    await asyncio.wait({asking}, timeout=10)
+    assert asking.cancelled()
+    assert await asyncio.wait_for(pool.fetchval("select 1"), 5) == 1
+
+
 async def test_a_connection_that_dies_while_it_is_made_is_noticed(place, line, monkeypatch):
     async def dies(conn):
         monkeypatch.undo()

@@ -55,9 +55,12 @@ class _Acquire(PoolAcquireContext):  # type: ignore[misc]
         error: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
-        if self.pool.watch:
-            self.pool.watch.remove(self.connection)
-        await super().__aexit__(kind, error, trace)
+        conn = self.connection
+        try:
+            await super().__aexit__(kind, error, trace)
+        finally:
+            if self.pool.watch:
+                self.pool.watch.remove(conn)
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
             await self.pool.expire_connections()
 
