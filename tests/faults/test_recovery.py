@@ -28,6 +28,21 @@ def test_the_jobs_of_a_killed_process_are_timed_from_its_death_to_their_next_sta
     assert (found.seconds, found.missing, found.late) == ([4.0], 0, [4.0])
 
 
+def test_where_two_faults_meet_there_is_time_for_both():
+    entries = [start(3, 7, 2), start(24, 8, 2, token=2), end(25, 8, 2, token=2)]
+    kill = Wound("kill", "kill", 10.0, pids=[7], shows="jobs", within=9)
+    for other, late in (
+        (Wound("dead-claim", "dead", 12.0, within=15), []),
+        (Wound("dead-claim", "dead", 12.0, within=11), [14.0]),
+        (Wound("dead-claim", "dead", 19.5, within=15), [14.0]),  # there had been time enough before
+        (Wound("dead-claim", "dead", 9.0, within=15), []),
+        (Wound("dead-claim", "dead", 9.0, within=11), [14.0]),
+        (Wound("kill", "kill", 12.0, within=15), [14.0]),
+    ):
+        [found, *_] = recoveries(entries, [kill, other], set(), 30)
+        assert (found.seconds, found.late) == ([14.0], late), other
+
+
 def test_a_job_that_never_starts_again_is_missed():
     entries = [start(3, 7, 2)]
     [found] = recoveries(entries, [Wound("kill", "kill", 10.0, pids=[7], shows="jobs", within=3)], set(), 20)

@@ -24,11 +24,13 @@ class Recovery(msgspec.Struct, frozen=True):
     seconds: list[float]
     missing: int = 0
     """Jobs, or processes, that never did."""
+    extra: float = 0.0
+    """Seconds it had besides, because another fault hit those who were to go on."""
 
     @property
     def late(self) -> list[float]:
         """Those that took too long."""
-        return [each for each in self.seconds if each > self.wound.within]
+        return [each for each in self.seconds if each > self.wound.within + self.extra]
 
 
 def recoveries(entries: Sequence[Entry], wounds: Sequence[Wound], gone: set[int], until: float) -> list[Recovery]:
@@ -48,7 +50,7 @@ def recoveries(entries: Sequence[Entry], wounds: Sequence[Wound], gone: set[int]
     found = []
     for wound in wounds:
         if wound.shows == "jobs":
-            found.append(_of_jobs(wound, starts, ended, by_mark))
+            found.append(_of_jobs(wound, starts, ended, by_mark, _extra(wound, wounds)))
         elif wound.shows == "hands":
             found.append(_of_hands(wound, signs, wounds, gone, until))
     return found
@@ -59,6 +61,7 @@ def _of_jobs(
     starts: Sequence[Entry],
     ended: dict[tuple[str, int], set[tuple[int, int]]],
     by_mark: dict[tuple[str, int], list[Entry]],
+    extra: float,
 ) -> Recovery:
     """What the one that was hurt had begun and never ended: when was it begun again?"""
     seconds, missing = [], 0
@@ -73,7 +76,14 @@ def _of_jobs(
             missing += not ended[key]  # whoever woke up may begin what somebody else had ended meanwhile
         elif again > wound.at:  # otherwise it was over before, as when it failed on purpose
             seconds.append(max(0.0, again - wound.since))
-    return Recovery(wound, seconds, missing)
+    return Recovery(wound, seconds, missing, extra)
+
+
+def _extra(wound: Wound, wounds: Sequence[Wound]) -> float:
+    """Where two faults meet, those who are to go on may first have to recover from the other."""
+    until = wound.since + wound.within
+    others = (each for each in wounds if each.fault != wound.fault and each.at < until)
+    return max(0.0, max((each.since + each.within for each in others), default=until) - until)
 
 
 def _of_hands(
