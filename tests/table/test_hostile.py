@@ -39,6 +39,9 @@ NASTY = [
     "due",
     "lease",
     "known",
+    "r",
+    "row",
+    "s",
     "CamelCase",
     "x" * 63,
 ]
