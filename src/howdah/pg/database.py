@@ -158,7 +158,7 @@ class Database:
         try:
             async with asyncio.timeout(self.command_timeout):
                 await prepare(conn)
-                if isinstance(conn, Direct):
+                if not self.pooled:
                     await conn.meet()
         except BaseException:
             conn.terminate()  # the pool would close it, and wait for an answer to that
