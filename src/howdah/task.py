@@ -43,6 +43,20 @@ class Settings:
     requires: Sequence[str] = ()
     """Labels a node must have; the job waits in a queue of its own, as ``builds+gpu``."""
 
+    def job(self, kind: str, meta: bytes | None = None) -> NewJob:
+        """A job of this kind, without arguments and unchecked."""
+        return NewJob(
+            kind=kind,
+            queue=queue_for(self.queue, self.requires),
+            priority=self.priority,
+            run_at=self.run_at,
+            delay=self.delay,
+            max_attempts=self.max_attempts,
+            timeout=self.timeout,
+            key=self.key,
+            meta=meta,
+        )
+
 
 class Task(Generic[P, R]):
     """A named handler. Call it to run it here; enqueue it to run it on a worker."""
@@ -139,17 +153,7 @@ class Task(Generic[P, R]):
     def _model(self) -> NewJob:
         """What all its jobs have in common, checked once."""
         say = self.settings
-        model = NewJob(
-            kind=self.handler.kind,
-            queue=queue_for(say.queue, say.requires) if say.requires else say.queue,
-            priority=say.priority,
-            run_at=say.run_at,
-            delay=say.delay,
-            max_attempts=say.max_attempts,
-            timeout=say.timeout,
-            key=say.key,
-            meta=self._meta(say.meta) if say.meta or self._secrets else None,
-        )
+        model = say.job(self.handler.kind, self._meta(say.meta) if say.meta or self._secrets else None)
         model.check()
         return model
 

@@ -9,24 +9,10 @@ import asyncpg
 import pytest
 
 from howdah.pg.database import Database
-from howdah.torture.line import Line
-from howdah.torture.servers.single import Single
 from howdah.torture.site import through
 from kit.node import eventually
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(scope="module")
-async def place():
-    async with Single({"fsync": "off"}) as place:
-        yield place
-
-
-@pytest.fixture
-async def line(place):
-    async with Line(place.address) as line:
-        yield line
 
 
 def database(place, line):

@@ -11,8 +11,6 @@ from howdah import TransactionLost
 from howdah.pg import database, watch
 from howdah.pg.database import Database, prepare
 from howdah.pg.transact import transact
-from howdah.torture.line import Line
-from howdah.torture.servers.single import Single
 from howdah.torture.site import through
 from kit.node import eventually
 
@@ -22,18 +20,6 @@ EVERY = 0.4
 AGES = 600.0
 """Seconds the server would leave a transaction idle: far longer than any of this takes."""
 BROKEN = (TransactionLost, asyncpg.PostgresConnectionError)
-
-
-@pytest.fixture(scope="module")
-async def place():
-    async with Single({"fsync": "off"}) as place:
-        yield place
-
-
-@pytest.fixture
-async def line(place):
-    async with Line(place.address) as line:
-        yield line
 
 
 @pytest.fixture

@@ -15,8 +15,6 @@ from howdah.fleet.door import Caller
 from howdah.fleet.refusal import Refused, bad, unknown
 from howdah.fleet.wire import raw
 from howdah.handler import check_name
-from howdah.jobs.labels import queue_for
-from howdah.jobs.new import NewJob
 from howdah.jobs.rows import JobRow
 from howdah.jobs.shown import shown
 from howdah.pg import sql
@@ -49,7 +47,7 @@ class Clerk:
             if not value.startswith(b"{"):
                 raise bad(f"{field} must be an object, its values by name", field)
         try:
-            queue = queue_for(say.queue, say.requires)
+            job = say.job(body.kind)
         except ConfigError as error:
             raise bad(str(error), "requires") from None
         try:
@@ -57,18 +55,9 @@ class Clerk:
                 task.handler.arguments.decode(payload)
                 if secrets := task.handler.arguments.secrets:
                     meta = msgspec.json.encode(marked(msgspec.json.decode(meta or b"{}"), secrets))
-            job = NewJob(
-                kind=check_name("kind", body.kind),
-                payload=payload,
-                queue=check_name("queue", queue),
-                priority=say.priority,
-                run_at=say.run_at,
-                delay=say.delay,
-                max_attempts=say.max_attempts,
-                timeout=say.timeout,
-                key=say.key,
-                meta=meta,
-            )
+            check_name("kind", job.kind)
+            check_name("queue", job.queue)
+            job.payload, job.meta = payload, meta
             job.check()
         except (ArgumentError, ConfigError) as error:
             raise bad(str(error), _field(str(error))) from None
