@@ -14,7 +14,7 @@ from howdah.front import Front, OpenFront, Site
 from howdah.log.crew import Crew
 from howdah.node.beat import Pulse
 from howdah.node.heart import Beat, Heart
-from howdah.node.registry import deregister, node_name, register
+from howdah.node.registry import Registration, node_name
 from howdah.notices.relay import Relay
 from howdah.pg import migrate
 from howdah.pg.database import Database
@@ -101,7 +101,8 @@ class Conductor:
         options = self._options
         queues = list(options.queues) if options.queues is not None else None
         kinds = [kind for front in self._fronts for kind in front.handlers]
-        self.node = await register(self._database, version=__version__, kinds=kinds, options=options)
+        registration = Registration(self._database, version=__version__, kinds=kinds, options=options)
+        self.node = await registration.insert()
         # the statements of handlers may take as long as their jobs
         pool = await self._database.pool(max(4, min(options.slots, 20)), command_timeout=None)
         over = asyncio.Event()
@@ -110,7 +111,7 @@ class Conductor:
             await self._open(
                 Site(
                     database=self._database,
-                    node=self.node,
+                    registration=registration,
                     pool=pool,
                     options=options,
                     pulse=self._pulse,
@@ -126,7 +127,7 @@ class Conductor:
                 self.heart.stop()
             over.set()
             await asyncio.gather(*beside, return_exceptions=True)
-            await self._goodbye(pool)
+            await self._goodbye(pool, registration)
             seconds = time.monotonic() - began
             log.info("node %d stops after %.1f s", self.node, seconds)
             telemetry.emit("node.stop", node=self.node, seconds=seconds)
@@ -205,11 +206,11 @@ class Conductor:
         for worker in self.workers:
             worker.lose_expired()
 
-    async def _goodbye(self, pool: asyncpg.Pool) -> None:
+    async def _goodbye(self, pool: asyncpg.Pool, registration: Registration) -> None:
         if self.crew:
             await self.crew.close()
         try:
-            await asyncio.wait_for(deregister(self._database, self.node), 3)
+            await asyncio.wait_for(registration.remove(), 3)
         except Exception as error:
             log.warning("could not say goodbye: %s", error)
         for opened in self.open:

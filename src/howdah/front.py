@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from howdah.handler import Handler
 from howdah.node.beat import Holder, Pulse
 from howdah.node.heart import Beat
+from howdah.node.registry import Registration
 from howdah.pg.database import Database
 from howdah.store import Store
 from howdah.work.options import WorkerOptions
@@ -20,12 +21,17 @@ class Site:
     """Where a front is opened: what a node shares with all of them."""
 
     database: Database
-    node: int
+    registration: Registration
     pool: Any
     options: WorkerOptions
     pulse: Callable[[], Pulse]
     drain: Callable[[], None]
     """Called when somebody asked the node to drain, maybe more than once."""
+
+    @property
+    def node(self) -> int:
+        """The id of the node."""
+        return self.registration.node
 
 
 class OpenFront(Protocol):

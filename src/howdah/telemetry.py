@@ -7,6 +7,7 @@ Rooms emit, exporters in ``observe`` subscribe, and neither imports the other. A
     job.ack        acks (list of Ack): outcomes that were accepted
     job.lost       jobs (list of Job): their lease was lost; reason
     job.reset      leases, requeued, ended: expired leases were taken back
+    job.repair     requeued, ended, leases: jobs in no place were queued again or failed, empty leases ended
     job.release    jobs (int): handed back unstarted or unfinished, no attempt charged
     job.enqueue    jobs (int)
     table.reset    table, reset, failed: rows of silent workers were taken back

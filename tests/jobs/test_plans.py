@@ -22,7 +22,7 @@ QUIET = [f"quiet {i}" for i in range(1, 21)]
 
 def claim(queues=("default",), runs=8, kinds=("work",), marks=((), (), ())):
     room = [100] * len(queues)
-    return ("claim", list(queues), room, 100, NODE, 30.0, list(kinds), runs, *map(list, marks))
+    return ("claim", list(queues), room, 100, NODE, 30.0, list(kinds), runs, *map(list, marks), TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_the_connection_for_claims_reads_no_lane_whole(history):
 
 
 async def test_ack_of_successes(look):
-    seen = await look("ack_done", NODE, [TOKEN], [TOKEN], *map(array, (IDS, [1] * 100, [5] * 100)), before=LEASED)
+    seen = await look("ack_done", NODE, [TOKEN], [100], *map(array, (IDS, [1] * 100, [5] * 100)), before=LEASED)
     assert seen.walked == {}
     assert seen.rows < 20
     assert 100 < seen.pages < 1000
@@ -87,10 +87,18 @@ async def test_ack_of_anything(look):
     n = len(IDS)
     outcomes = (["d", "r", "f", "s"] * n)[:n]
     columns = ([TOKEN] * n, IDS, [1] * n, outcomes, [1.0] * n, [5] * n, [None] * n, ["E"] * n, ["m"] * n, ["t"] * n)
-    seen = await look("ack", NODE, *columns, [TOKEN], before=LEASED)
+    seen = await look("ack", NODE, *columns, [], before=LEASED)
     assert seen.walked == {}
     assert seen.rows < 2000
     assert 100 < seen.pages < 3000
+
+
+async def test_ack_that_says_too_early_that_a_lease_is_finished(look):
+    n = len(IDS)
+    columns = ([TOKEN] * n, IDS, [1] * n, ["f"] * n, [1.0] * n, [5] * n, [None] * n, ["E"] * n, ["m"] * n, ["t"] * n)
+    seen = await look("ack", NODE, *columns, [TOKEN], before=LEASED)
+    assert seen.walked == {}
+    assert 500 < seen.pages < 9000  # the four hundred others go back
 
 
 async def test_ack_in_a_transaction(look):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
+from howdah.fence import new_token
 from howdah.jobs.recorder import array
 from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
@@ -41,11 +43,12 @@ def statements():
     return {**sql.load("howdah.jobs", schema="howdah"), **sql.load("howdah.node", schema="howdah")}
 
 
-def ack_done(statements, jobs, finished=()):
+def ack_done(statements, jobs):
     """Statement and arguments of the hot ack."""
-    tokens = list({job.token for job in jobs})
+    tokens = Counter(job.token for job in jobs)
     ids, attempts = [job.id for job in jobs], [job.attempt for job in jobs]
-    return statements["ack_done"], NODE, tokens, list(finished), *map(array, (ids, attempts, [1] * len(jobs)))
+    counts = list(tokens), list(tokens.values())
+    return statements["ack_done"], NODE, *counts, *map(array, (ids, attempts, [1] * len(jobs)))
 
 
 async def waits(conn, pid):
@@ -63,7 +66,7 @@ async def test_the_last_ack_finds_its_lease_although_a_heartbeat_moved_it(store,
     await other.fetch(statements["heartbeat"], NODE, [jobs[0].token], 60.0, "busy", 1, False, 0)
     third = await direct.connect("third")
     pid = third.get_server_pid()
-    acking = asyncio.create_task(third.fetch(*ack_done(statements, jobs, [jobs[0].token])))
+    acking = asyncio.create_task(third.fetch(*ack_done(statements, jobs)))
     await waits(conn, pid)
     await beat.commit()
 
@@ -96,7 +99,7 @@ async def test_a_reset_leaves_a_lease_alone_while_an_ack_holds_it(store, stateme
     await conn.execute("update howdah.lease set expires_at = now() - interval '1 second'")
     acking = other.transaction()
     await acking.start()
-    await other.fetch(*ack_done(statements, jobs, [jobs[0].token]))
+    await other.fetch(*ack_done(statements, jobs))
 
     assert await store.reset() == (0, 0, 0)
     await acking.commit()
@@ -123,7 +126,7 @@ async def test_a_cancel_that_races_a_claim_is_carried_out_by_whoever_wins(store,
     claiming = other.transaction()
     await claiming.start()
     statement = sql.load("howdah.jobs", schema="howdah")["claim"]
-    rows = await other.fetch(statement, ["default"], [5], 5, NODE, 30.0, ["note"], 8, [], [], [])
+    rows = await other.fetch(statement, ["default"], [5], 5, NODE, 30.0, ["note"], 8, [], [], [], new_token())
     asking = asyncio.create_task(conn.fetch("select * from howdah.cancel($1)", [rows[0]["id"], rows[-1]["id"] + 1]))
     await asyncio.sleep(0.2)
     await claiming.commit()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,19 +32,25 @@ class Form:
     do: Callable[[Any, Any], Awaitable[Any]]
     """Takes the ground and a connection."""
     locks: Mapping[str, str] = field(default_factory=dict)
-    skips: bool = False
-    """Whether it passes by what others hold, and never waits."""
+    skips: Collection[str] | bool = False
+    """What it passes by when others hold it, instead of waiting; true: everything it locks."""
 
     def __str__(self) -> str:
         return f"{self.act} {self.name}".strip()
 
-    def meets(self, first: Form) -> bool:
-        """Whether it comes upon a lock of ``first``."""
-        return any(thing in first.locks and first.locks[thing] in CONFLICTS[mode] for thing, mode in self.locks.items())
+    def passes_by(self, first: Form) -> bool:
+        """Whether it passes by something that ``first`` holds."""
+        return any(self._skips(thing) for thing in self._held_by(first))
 
     def waits_for(self, first: Form) -> bool:
         """Whether it has to wait for ``first``."""
-        return not self.skips and self.meets(first)
+        return any(not self._skips(thing) for thing in self._held_by(first))
+
+    def _skips(self, thing: str) -> bool:
+        return self.skips if isinstance(self.skips, bool) else thing in self.skips
+
+    def _held_by(self, first: Form) -> list[str]:
+        return [thing for thing, mode in self.locks.items() if first.locks.get(thing) in CONFLICTS[mode]]
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class Meetings:
         """Let two acts meet; the ground, what they were told and what they left, unless something is wrong."""
         watch, case = self._three.watch, f"{first}, {'committed' if commit else 'rolled back'} while: {second}"
         orders = [(first, second), (second, first)] if commit else [(second,)]
-        passed_by = second.skips and second.meets(first)
+        passed_by = second.passes_by(first)
         ends = [await self._in_turn(*order) for order in orders]
         next_time = [await self._in_turn(*orders[0], second)] if passed_by else []
         ground = await self._lay(watch)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from howdah.errors import DatabaseUnreachable, LeaseLost, TransactionLost
+from howdah.fence import new_node
 from howdah.job import Job
 from howdah.jobs.admin import Admin
 from howdah.jobs.client import Client
@@ -149,7 +150,7 @@ class World:
             await self._join()
 
     async def _join(self) -> Side:
-        given = ("here:1", "1", None, [KIND], 10, [], None, 1.0)
+        given = (new_node(), "here:1", "1", None, [KIND], 10, [], None, 1.0)
         node = await self._conn.fetchval(STATEMENTS["register"], *given)
         store = JobStore(
             self._database, node, kinds=[KIND], queues=None, lease=LEASE, poll=1, notify=False, pool=self._pool

@@ -57,7 +57,7 @@ class OpenJobs:
         site = self._site
         return NodeBeat(
             site.database,
-            site.node,
+            site.registration,
             lease=site.options.lease,
             holder=holder,
             pulse=site.pulse,

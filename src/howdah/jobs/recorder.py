@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import asyncpg
@@ -46,31 +47,36 @@ class Recorder:
         if other or early:  # first: they must not find their lease gone
             accepted += await self._ack_any(node, other, early)
         if plain:
-            accepted += await self._ack_done(node, plain, [token for token in finished if token in with_plain])
+            accepted += await self._ack_done(node, plain, {token for token in finished if token in with_plain})
         return accepted
 
-    async def _ack_done(self, node: int, acks: list[Ack], finished: list[int]) -> list[Ack]:
+    async def _ack_done(self, node: int, acks: list[Ack], finished: set[int]) -> list[Ack]:
         left: list[Ack] = []
         while acks:
-            tokens = list({ack.job.token for ack in acks})
+            tokens = Counter([ack.job.token for ack in acks])
             try:
                 rows = await self._acks.fetch(
                     self._sql["ack_done"],
                     node,
-                    tokens,
-                    finished,
+                    list(tokens),
+                    list(tokens.values()),
                     array([ack.job.id for ack in acks]),
                     array([ack.job.attempt for ack in acks]),
                     array([ack.took for ack in acks]),
                 )
             except asyncpg.UniqueViolationError:  # a replay: the long way ignores what is already recorded
-                return await self._ack_any(node, acks + left, finished)
+                return await self._ack_any(node, acks + left, list(finished))
             held = {row[0] for row in rows}
             if len(held) == len(tokens):
+                finished -= {token for token, over in rows if over}
                 break
             left += [ack for ack in acks if ack.job.token not in held]
             acks = [ack for ack in acks if ack.job.token in held]
-            finished = [token for token in finished if token in held]
+            finished &= held
+        if finished and acks:
+            # This node is through with these leases, yet the database counts jobs of theirs without an outcome: those
+            # recorded by their handler's own transaction, or one that got lost here.
+            await self._acks.fetch(self._sql["release"], node, list(finished))
         # a lease that is gone may have ended with these very outcomes, and only the answer was lost
         return acks + (await self._ack_any(node, left, []) if left else [])
 

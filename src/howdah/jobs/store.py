@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import asyncpg
 
+from howdah.fence import new_token
 from howdah.job import Job
 from howdah.jobs.bell import Bell
 from howdah.jobs.holds import Holds
@@ -15,6 +16,7 @@ from howdah.jobs.labels import expand, had
 from howdah.jobs.recorder import Recorder
 from howdah.jobs.shared import Shared, channel
 from howdah.jobs.transact import Transact
+from howdah.jobs.unanswered import UnansweredClaims
 from howdah.journal import Run, Said, lost
 from howdah.outcome import Ack
 from howdah.pg import sql
@@ -73,10 +75,7 @@ class JobStore:
         self._promoted = 0.0
         self._runs = FEWEST_RUNS
         self._turn = 0
-        self._newest = 0
-        """The last lease this node heard of."""
-        self._unheard = False
-        """Whether there may be one after it: a claim was not answered."""
+        self._unanswered = UnansweredClaims(self._claims, self._sql["release"], lease)
 
     @property
     def deaf(self) -> bool:
@@ -96,8 +95,8 @@ class JobStore:
     async def claim(self, most: int, room: Mapping[str, int], *, node: int | None = None) -> list[Job]:
         """Take up to ``most`` jobs; ``node``: for another node than the store's own."""
         now = time.monotonic()
-        if self._unheard:
-            await self._take_back()
+        if self._unanswered:
+            await self._unanswered.release(now)
         if not self._bell.known and not await self._look_for_queues():
             return []
         if self._bell.due():
@@ -109,6 +108,7 @@ class JobStore:
         queues = self._in_turn()
         marks = self._watermarks
         runs = min(most, self._runs)
+        token = new_token()
         try:
             rows = await self._claims.fetch(
                 self._sql["claim"],
@@ -122,9 +122,10 @@ class JobStore:
                 [queue for queue, _ in marks],
                 [priority for _, priority in marks],
                 list(marks.values()),
+                token,
             )
         except UNSURE:
-            self._unheard = node is None  # for others whoever asked in their name looks after it
+            self._unanswered.add(node or self._node, token)
             raise
         if not rows:
             self._watermarks.clear()  # the last look before falling asleep must see what was handed back, too
@@ -136,14 +137,13 @@ class JobStore:
         heads = 0
         jobs = []
         # every name is unpacked for every job: a rest of them would be a list each
-        for id, max_attempts, args, key, timeout, meta, trace, waited, rid, p, q, k, a, t in rows:
+        for id, max_attempts, args, key, timeout, meta, trace, waited, rid, p, q, k, a in rows:
             if rid is not None:  # the first of a run
-                priority, queue, kind, attempt, token = p, q, k, a, t
+                priority, queue, kind, attempt = p, q, k, a
                 heads += 1
                 if rid > marks.get((queue, priority), 0):
                     marks[queue, priority] = rid
             jobs.append(Job(id, queue, kind, attempt, max_attempts, token, args, key, timeout, meta, trace, waited))
-        self._newest = token
         # lock about as many runs next time as this time took, more when it fell short
         self._runs = max(FEWEST_RUNS, heads + heads // 4 + 4) if len(jobs) == most else runs * 4
         return jobs
@@ -197,11 +197,6 @@ class JobStore:
         """Close the connections."""
         for session in (self._resets,) if self._shared else (self._claims, self._acks, self._resets):
             await session.close()
-
-    async def _take_back(self) -> None:
-        """Hand back what was claimed and not heard of. Nobody started it, so it costs no attempt and need not wait."""
-        await self._claims.fetch(self._sql["take_back"], self._node, self._newest)
-        self._unheard = False
 
     async def _look_around(self, now: float) -> None:
         """What a claim would not see by itself: holds, jobs fallen due, rows below the watermarks, new queues."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from howdah.node.registry import Registration
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
 from howdah.work.execute import Attempt
+
+log = logging.getLogger("howdah")
 
 
 class Pulse(NamedTuple):
@@ -46,14 +50,14 @@ class NodeBeat:
     def __init__(
         self,
         database: Database,
-        node: int,
+        registration: Registration,
         *,
         lease: float,
         holder: Holder,
         pulse: Callable[[], Pulse],
         drain: Callable[[], None],
     ) -> None:
-        self._node = node
+        self._registration = registration
         self._lease = lease
         self._holder = holder
         self._pulse = pulse
@@ -64,8 +68,12 @@ class NodeBeat:
         pulse, tokens, at = self._pulse(), self._holder.tokens(), time.monotonic()
         # a reply slower than a third of a lease is as bad as none
         patience = max(1.0, self._lease / 3)
-        row = await session.fetchrow(self.statement, self._node, tokens, self._lease, *pulse, timeout=patience)
+        node = self._registration.node
+        row = await session.fetchrow(self.statement, node, tokens, self._lease, *pulse, timeout=patience)
         lost, wanted = list(row["lost"]), list(row["cancel"])
+        if not row["registered"]:  # pruned while this process was frozen, or forgotten in a failover
+            await self._registration.insert_again(session)
+            log.warning("the row of node %d was gone; it is registered again", node)
 
         def heed() -> None:
             self._holder.renewed([token for token in tokens if token not in lost], at)

@@ -75,6 +75,7 @@ class Metrics(Collector):
             "job.claim": self._hear_claim,
             "job.lost": self._hear_lost,
             "job.reset": lambda facts: self._add("leases_reset", facts["leases"]),
+            "job.repair": self._hear_repair,
             "table.reset": self._hear_table_reset,
             "hook.fail": self._hear_hook_fail,
             "job.enqueue": lambda facts: self._add("jobs_enqueued", facts["jobs"]),
@@ -117,6 +118,11 @@ class Metrics(Collector):
         for name, help in (
             ("leases_lost", "Leases this node lost before it could finish their jobs."),
             ("leases_reset", "Expired leases, of any node, that this node took back."),
+            (
+                "jobs_repaired",
+                "Jobs in no place that this node queued again or failed; a defect of ours.",
+            ),
+            ("leases_repaired", "Leases that this node ended because nothing was left of them; a defect of ours."),
             ("jobs_enqueued", "Jobs this process enqueued."),
             ("heartbeat_failures", "Heartbeats that failed; those of an outage are added when it ends."),
         ):
@@ -160,6 +166,10 @@ class Metrics(Collector):
         table = self._kind_names.label(facts["table"])
         self._by_label["table_resets"][table,] += facts["reset"]
         self._by_label["table_reset_failures"][table,] += facts["failed"]
+
+    def _hear_repair(self, facts: dict[str, Any]) -> None:
+        self._add("jobs_repaired", facts["requeued"] + facts["ended"])
+        self._add("leases_repaired", facts["leases"])
 
     def _hear_hook_fail(self, facts: dict[str, Any]) -> None:
         self._by_label["hook_failures"][self._kind_names.label(facts["kind"]), facts["hook"]] += 1

@@ -14,11 +14,13 @@ from howdah.pg import sql
 from howdah.pg.database import Database, Session, columns
 from howdah.service import every
 from howdah.upkeep.pruner import Pruner, Retention
+from howdah.upkeep.repair import Repair
 from howdah.upkeep.scheduler import Scheduler
 
 GROW_EVERY = 5.0
 TALLY_EVERY = 5.0
 PRUNE_EVERY = 3600.0
+REPAIR_EVERY = 10.0
 SCHEDULE_EVERY = 1.0
 
 _counting: list[Upkeep] = []
@@ -33,6 +35,7 @@ class Upkeep:
         self._where = (database.dsn, database.schema)
         self._session = Session(database, "upkeep")
         self._pruner = Pruner(database, retention)
+        self._repair = Repair(database, self._session)
         self._sql = sql.load("howdah.upkeep", schema=database.schema)
         self._tally: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0, 0.0])
 
@@ -45,6 +48,7 @@ class Upkeep:
                 loops.create_task(every(GROW_EVERY, self.grow, name="grow", stop=stop))
                 loops.create_task(every(TALLY_EVERY, self.write_tally, name="tally", stop=stop))
                 loops.create_task(every(PRUNE_EVERY, self._pruner.prune, name="prune", stop=stop))
+                loops.create_task(every(REPAIR_EVERY, self._repair.look, name="repair", stop=stop))
                 if self._scheduler:
                     loops.create_task(every(SCHEDULE_EVERY, self._scheduler.tick, name="schedule", stop=stop))
         finally:

@@ -1,8 +1,9 @@
--- register: a process starts.
--- in:  $1 name, $2 version, $3 queues text[] or null, $4 kinds text[], $5 slots, $6 labels text[],
---      $7 limits json text: queue to the most of its jobs at once, or null, $8 seconds between two looks float8
--- out: id, fresh for every start
+-- register: a process starts, or its row is gone and it goes on.
+-- in:  $1 id int, drawn at random by the process, $2 name, $3 version, $4 queues text[] or null, $5 kinds text[], $6 slots,
+--      $7 labels text[], $8 limits json text: queue to the most of its jobs at once, or null, $9 seconds between two looks float8
+-- out: id; no row if another node has it
 
-insert into {schema}.node (name, version, queues, kinds, slots, labels, limits, poll)
-values ($1, $2, $3::text[], $4::text[], $5, $6::text[], $7::text::json, $8)
+insert into {schema}.node (id, name, version, queues, kinds, slots, labels, limits, poll)
+values ($1, $2, $3, $4::text[], $5::text[], $6, $7::text[], $8::text::json, $9)
+on conflict do nothing
 returning id
