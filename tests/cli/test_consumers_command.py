@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from datetime import UTC, datetime, timedelta
 
@@ -57,7 +58,7 @@ def test_the_leader_is_chosen_as_the_worker_was_told(howdah, shop, how):
 
     with shop.worker("--leader", how) as worker:
         eventually(
-            lambda: f":{worker.process.pid} (node 1) since " in howdah("log", "status").stdout,
+            lambda: re.search(rf":{worker.process.pid} \(node \d+\) since ", howdah("log", "status").stdout),
             why=lambda: worker.output,
         )
         held = shop.conn.execute(f"{locks} and locktype = 'advisory' and mode = 'ExclusiveLock'").fetchone()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
-from itertools import repeat
 from typing import Any
 
 import pytest
 
 from howdah import Howdah, WorkerOptions
-from howdah.jobs import store as stores
+from howdah.fence import new_node
 from howdah.jobs.store import JobStore
 from howdah.node import registry
 from howdah.outcome import Ack, Outcome
@@ -27,27 +26,34 @@ pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 KINDS = ["note"]
 UNFLUSHED = {"wal_writer_delay": "10s"}
 """A claim commits asynchronously; so late is it written to disk."""
-drawn = stores.new_token, registry.new_node
+FROM_A_SEQUENCE = """
+create or replace function howdah.next_token(newest bigint default 0) returns bigint volatile
+language sql as $$ select nextval('howdah.token') $$
+"""
 
 
-@pytest.fixture(params=["drawn by the process", "from a sequence"])
-def at_random(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether tokens and ids are drawn at random; the control gives out what a server that forgot them would."""
+@pytest.fixture(params=["fenced", "from a sequence"])
+def fenced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether tokens and ids cannot come twice; in the control they come from sequences, as a server remembers them."""
     if request.param == "from a sequence":
-        monkeypatch.setattr(stores, "new_token", lambda: 7)
         monkeypatch.setattr(registry, "new_node", lambda: 1)
-    return request.param == "drawn by the process"
+    return bool(request.param == "fenced")
 
 
-async def prepared(dsn: str, jobs: int) -> Howdah:
+async def prepared(dsn: str, jobs: int, *, fenced: bool) -> Howdah:
     """An application with so many jobs."""
     await migrate.migrate(Database(dsn))
+    conn = await Database(dsn).connect("test")
+    if not fenced:
+        await conn.execute(FROM_A_SEQUENCE)
     app = Howdah(dsn)
 
     @app.task
     async def note(n: int) -> None: ...
 
     await app.enqueue_many(note.job(n) for n in range(jobs))
+    await conn.execute("checkpoint")  # what the sequence gives out next has to be logged anew
+    await conn.close()
     return app
 
 
@@ -77,9 +83,9 @@ def done(jobs: list[Any]) -> list[Ack]:
     return [Ack(job, Outcome.OK, 1) for job in jobs]
 
 
-async def test_a_claim_that_a_crash_forgot_ends_nothing_of_the_next_one(at_random: bool):
+async def test_a_claim_that_a_crash_forgot_ends_nothing_of_the_next_one(fenced: bool):
     async with Single(UNFLUSHED) as server:
-        app = await prepared(server.dsn, 30)
+        app = await prepared(server.dsn, 30, fenced=fenced)
         async with joined(server.dsn) as store:
             forgotten = await store.claim(20, {})
             await server.crash()
@@ -91,9 +97,9 @@ async def test_a_claim_that_a_crash_forgot_ends_nothing_of_the_next_one(at_rando
             fresh = await eventual_claim(store, 10)
             accepted = await store.ack(done(forgotten), [forgotten[0].token])
 
-            assert (accepted == []) == at_random
-            assert (await all_wrongs(server.dsn) == []) == at_random
-            if at_random:
+            assert (accepted == []) == fenced
+            assert (await all_wrongs(server.dsn) == []) == fenced
+            if fenced:
                 assert len(await store.ack(done(fresh), [])) == 10
                 assert len(await store.ack(done(await store.claim(30, {})), [])) == 20
                 assert await all_wrongs(server.dsn) == []
@@ -127,9 +133,9 @@ def copy() -> Iterator[Any]:
         yield start
 
 
-async def test_a_node_of_the_old_primary_ends_nothing_on_the_new_one(at_random: bool, copy: Any):
+async def test_a_node_of_the_old_primary_ends_nothing_on_the_new_one(fenced: bool, copy: Any):
     async with Single() as primary:
-        app = await prepared(primary.dsn, 30)
+        app = await prepared(primary.dsn, 30, fenced=fenced)
         await app.close()
         await primary.stop_immediately()
         promoted = copy(primary)
@@ -143,18 +149,24 @@ async def test_a_node_of_the_old_primary_ends_nothing_on_the_new_one(at_random: 
             new = await living.claim(10, {})
             accepted = await woken.ack(done(old), [old[0].token])
 
-            assert (accepted == []) == at_random
-            assert (await all_wrongs(promoted) == []) == at_random
-            if at_random:
+            assert (accepted == []) == fenced
+            assert (await all_wrongs(promoted) == []) == fenced
+            if fenced:
                 assert node != living._node
                 assert len(await living.ack(done(new), [])) == 10
                 assert len(await living.ack(done(await living.claim(30, {})), [])) == 20
 
 
-def test_what_is_drawn_does_not_repeat_and_fits():
-    token, node = drawn
-    tokens, nodes = ({draw() for draw in repeat(each, 10_000)} for each in (token, node))
-    assert len(tokens) == 10_000
+async def test_tokens_rise_and_fit_into_json(conn):
+    tokens = [row[0] for row in await conn.fetch("select howdah.next_token() from generate_series(1, 5000)")]
+    assert len(set(tokens)) == 5000, "no two claims have the same"
+    await conn.execute("select pg_sleep(0.001)")
+    assert max(tokens) < await conn.fetchval("select howdah.next_token()") < 2**53
+    ahead = 2**50  # as of a server whose clock was ahead
+    assert ahead < await conn.fetchval("select howdah.next_token($1)", ahead) < ahead + 2**10
+
+
+def test_ids_of_nodes_do_not_repeat():
+    nodes = {new_node() for _ in range(10_000)}
     assert len(nodes) > 9_990, "a few of ten thousand may meet among two thousand million"
-    assert 0 < min(tokens) < max(tokens) < 2**53, "the largest whole number of JSON"
     assert 2**20 <= min(nodes) < max(nodes) < 2**31

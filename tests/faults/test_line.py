@@ -80,3 +80,16 @@ async def test_mute_loses_the_answer_and_not_what_was_done(place, line):
     again = await database(place, line).connect("claim")
     assert await again.fetchval("select count(*) from heard") == 1
     again.terminate()
+
+
+async def test_it_says_when_a_connection_of_a_role_was_answered(place, line):
+    claim = await database(place, line).connect("claim")
+    ack = await database(place, line).connect("ack")
+    waiting = asyncio.create_task(line.answered("claim"))
+    await asyncio.sleep(0)
+    await ack.fetch("select 1")
+    assert not waiting.done()
+    await claim.fetch("select 1")
+    await asyncio.wait_for(waiting, 10)
+    claim.terminate()
+    ack.terminate()

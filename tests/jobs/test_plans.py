@@ -22,7 +22,7 @@ QUIET = [f"quiet {i}" for i in range(1, 21)]
 
 def claim(queues=("default",), runs=8, kinds=("work",), marks=((), (), ())):
     room = [100] * len(queues)
-    return ("claim", list(queues), room, 100, NODE, 30.0, list(kinds), runs, *map(list, marks), TOKEN)
+    return ("claim", list(queues), room, 100, NODE, 30.0, list(kinds), runs, *map(list, marks), 0)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from howdah.fence import new_token
 from howdah.jobs.recorder import array
 from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
@@ -126,7 +125,7 @@ async def test_a_cancel_that_races_a_claim_is_carried_out_by_whoever_wins(store,
     claiming = other.transaction()
     await claiming.start()
     statement = sql.load("howdah.jobs", schema="howdah")["claim"]
-    rows = await other.fetch(statement, ["default"], [5], 5, NODE, 30.0, ["note"], 8, [], [], [], new_token())
+    rows = await other.fetch(statement, ["default"], [5], 5, NODE, 30.0, ["note"], 8, [], [], [], 0)
     asking = asyncio.create_task(conn.fetch("select * from howdah.cancel($1)", [rows[0]["id"], rows[-1]["id"] + 1]))
     await asyncio.sleep(0.2)
     await claiming.commit()

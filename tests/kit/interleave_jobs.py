@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from howdah.fence import new_node, new_token
+from howdah.fence import new_node
 from howdah.job import Job
 from howdah.jobs.bulk import Bulk
 from howdah.jobs.holds import Holds
@@ -32,7 +32,7 @@ delete from howdah.attempt; delete from howdah.tally; delete from howdah.queue; 
 LAPSE = "update howdah.lease set expires_at = now() - interval '1 second'"
 TOMORROW = -86400.0
 """Seconds finished jobs are kept, so that all of them are past their time."""
-LEASE = 30.0
+LEASE = 3600.0
 PORTRAIT = """
 select json_build_object(
     'jobs', (select json_agg(j.id order by j.id) from howdah.job j),
@@ -43,7 +43,7 @@ select json_build_object(
     'done', (
         select json_agg(json_build_array(d.id, d.state, d.attempt, d.node) order by d.id) from howdah.done d),
     'leases', (
-        select json_agg(json_build_array(l.token, l.lapsed, l.los, l.his, l.attempts, l.node) order by l.claimed_at)
+        select json_agg(json_build_array(l.token, l.lapsed, l.los, l.his, l.attempts, l.node) order by l.token)
         from (select *, expires_at < clock_timestamp() as lapsed from howdah.lease) l),
     'gone', (select json_agg(json_build_array(g.id, g.token) order by g.token, g.id) from howdah.gone g),
     'keys', (select json_agg(json_build_array(k.id, k.key) order by k.key) from howdah.job_key k),
@@ -142,13 +142,12 @@ def _ended(job: Job, outcome: Outcome) -> Ack:
 
 async def claim(conn: Any, node: int, most: int) -> list[Job]:
     """What a store does, without what it remembers."""
-    token = new_token()
-    given = (["default"], [most], most, node, LEASE, ["note"], 8, [], [], [], token)
+    given = (["default"], [most], most, node, LEASE, ["note"], 8, [], [], [], 0)
     jobs: list[Job] = []
     first: Any = None
     for row in await conn.fetch(STATEMENTS["claim"], *given):
         first = row if row["rid"] is not None else first
-        shared = (first["queue"], first["kind"], first["attempt"], row["max_attempts"], token)
+        shared = (first["queue"], first["kind"], first["attempt"], row["max_attempts"], first["token"])
         jobs.append(Job(row["id"], *shared, row["args"], row["key"]))
     return jobs
 

@@ -29,12 +29,12 @@ LOOKS = (
 """Commands that only look; each has --json."""
 
 
-def pages(*, consumer: str = "none", table: str | None = None) -> list[str]:
+def pages(*, consumer: str = "none", table: str | None = None, node: int = 1) -> list[str]:
     """The address of every page of the dashboard, about the first of everything, but for the live stream."""
     named = {"/consumer": {"name": consumer}, "/table": {"name": table}, "/table/row": {"name": table, "id": "1"}}
     found = []
     for page in KNOWN:
-        path = re.sub(r"{\w+:int}", "1", page.path)
+        path = re.sub(r"{\w+:int}", str(node) if page.path.startswith("/nodes") else "1", page.path)
         query = named.get(page.path, {})
         if page.method == "GET" and page.path != "/live" and None not in query.values():
             found.append(f"/dashboard{path}" + (f"?{urlencode(query)}" if query else ""))

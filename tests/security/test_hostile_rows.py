@@ -118,7 +118,7 @@ async def test_hostile_names_live_a_whole_life(database: Any, conn: Any) -> None
     async def read(event: Event, tx: Transaction) -> None:
         seen.append(event.type)
 
-    async with node(app, rebalance=0.2):
+    async with node(app, rebalance=0.2) as working:
         done, failed = await work.using(key=NAME).enqueue(False), await work.enqueue(True)
         waits = await work.using(delay=3600, meta={NAME: NAME}).enqueue(False)
         await app.log.append(f"Order-{NAME}", NewEvent(type=NAME, data={NAME: NAME}))
@@ -131,7 +131,7 @@ async def test_hostile_names_live_a_whole_life(database: Any, conn: Any) -> None
         assert [group.kind for group in (await app.admin.failures()).groups] == [NAME]
         async with serving(app) as plane, plane.client() as ask:
             await sign_in(ask, plane.token)
-            seen_pages = await follow(ask, pages(consumer=NAME))
+            seen_pages = await follow(ask, pages(consumer=NAME, node=working.node))
         examined = await Doctor(app.database).examine()
     await app.close()
 

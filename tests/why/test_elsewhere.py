@@ -80,7 +80,8 @@ async def test_a_job_that_is_over_says_how_and_when(app: Howdah, send: Any, ask:
     [done], [failed], [cancelled] = [(await ask(id)).values() for id in (good, bad, gone)]
     assert {done.name, failed.name, cancelled.name} == {"over"}
     assert done.fact.startswith("it is done since 20")
-    assert done.fact.endswith(f" on node 1 ({node_name()}), attempt 1 of 5")
+    node = await conn.fetchval("select id from howdah.node")
+    assert done.fact.endswith(f" on node {node} ({node_name()}), attempt 1 of 5")
     assert done.fix is None
     assert failed.fact.endswith("attempt 1 of 5: Poison: user 13 has no address")
     assert failed.fix == f"howdah retry {bad}"

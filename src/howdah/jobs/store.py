@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import asyncpg
 
-from howdah.fence import new_token
 from howdah.job import Job
 from howdah.jobs.bell import Bell
 from howdah.jobs.holds import Holds
@@ -16,7 +15,6 @@ from howdah.jobs.labels import expand, had
 from howdah.jobs.recorder import Recorder
 from howdah.jobs.shared import Shared, channel
 from howdah.jobs.transact import Transact
-from howdah.jobs.unanswered import UnansweredClaims
 from howdah.journal import Run, Said, lost
 from howdah.outcome import Ack
 from howdah.pg import sql
@@ -75,7 +73,10 @@ class JobStore:
         self._promoted = 0.0
         self._runs = FEWEST_RUNS
         self._turn = 0
-        self._unanswered = UnansweredClaims(self._claims, self._sql["release"], lease)
+        self._newest = 0
+        """The newest token this node has had."""
+        self._unheard = 0.0
+        """Until when there may be a newer lease: the reply to a claim was lost."""
 
     @property
     def deaf(self) -> bool:
@@ -95,8 +96,8 @@ class JobStore:
     async def claim(self, most: int, room: Mapping[str, int], *, node: int | None = None) -> list[Job]:
         """Take up to ``most`` jobs; ``node``: for another node than the store's own."""
         now = time.monotonic()
-        if self._unanswered:
-            await self._unanswered.release(now)
+        if now < self._unheard:
+            await self._release_unheard()
         if not self._bell.known and not await self._look_for_queues():
             return []
         if self._bell.due():
@@ -108,7 +109,6 @@ class JobStore:
         queues = self._in_turn()
         marks = self._watermarks
         runs = min(most, self._runs)
-        token = new_token()
         try:
             rows = await self._claims.fetch(
                 self._sql["claim"],
@@ -122,10 +122,11 @@ class JobStore:
                 [queue for queue, _ in marks],
                 [priority for _, priority in marks],
                 list(marks.values()),
-                token,
+                0 if node else self._newest,
             )
         except UNSURE:
-            self._unanswered.add(node or self._node, token)
+            if node is None:  # for others whoever asked in their name looks after it
+                self._unheard = time.monotonic() + self._lease
             raise
         if not rows:
             self._watermarks.clear()  # the last look before falling asleep must see what was handed back, too
@@ -137,13 +138,15 @@ class JobStore:
         heads = 0
         jobs = []
         # every name is unpacked for every job: a rest of them would be a list each
-        for id, max_attempts, args, key, timeout, meta, trace, waited, rid, p, q, k, a in rows:
+        for id, max_attempts, args, key, timeout, meta, trace, waited, rid, p, q, k, a, t in rows:
             if rid is not None:  # the first of a run
-                priority, queue, kind, attempt = p, q, k, a
+                priority, queue, kind, attempt, token = p, q, k, a, t
                 heads += 1
                 if rid > marks.get((queue, priority), 0):
                     marks[queue, priority] = rid
             jobs.append(Job(id, queue, kind, attempt, max_attempts, token, args, key, timeout, meta, trace, waited))
+        if node is None:
+            self._newest = token
         # lock about as many runs next time as this time took, more when it fell short
         self._runs = max(FEWEST_RUNS, heads + heads // 4 + 4) if len(jobs) == most else runs * 4
         return jobs
@@ -197,6 +200,15 @@ class JobStore:
         """Close the connections."""
         for session in (self._resets,) if self._shared else (self._claims, self._acks, self._resets):
             await session.close()
+
+    async def _release_unheard(self) -> None:
+        """Release what was claimed and not heard of. It was not started, so it costs no attempt and need not wait.
+
+        The server may carry out the claim late, so this is done until the lease was there, or would have expired.
+        """
+        row = await self._claims.fetchrow(self._sql["release_unheard"], self._node, self._newest)
+        if row["leases"]:
+            self._unheard = 0.0
 
     async def _look_around(self, now: float) -> None:
         """What a claim would not see by itself: holds, jobs fallen due, rows below the watermarks, new queues."""

@@ -46,6 +46,7 @@ class Line:
     wires: set[Wire] = field(default_factory=set)
     opened: int = 0
     """Connections so far."""
+    _awaited: list[tuple[str, asyncio.Event]] = field(default_factory=list)
     _server: asyncio.Server | None = None
     _talks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -81,6 +82,15 @@ class Line:
         for wire in wires:
             wire.mute = True
         return len(wires)
+
+    async def answered(self, role: str) -> None:
+        """Wait for the next answer to a connection of this role that says something was done."""
+        event = asyncio.Event()
+        self._awaited.append((role, event))
+        try:
+            await event.wait()
+        finally:
+            self._awaited.remove((role, event))
 
     def heal(self) -> None:
         """Everything passes again; what went dead is cut, as when a firewall comes to its senses."""
@@ -137,8 +147,12 @@ class Line:
                     await asyncio.sleep(self.delay)
                 while wire.dead or self.dark:
                     await asyncio.sleep(0.05)
-                if wire.mute and sink is wire.client and _is_done(data):
-                    break
+                if sink is wire.client and (wire.mute or self._awaited) and _is_done(data):
+                    if wire.mute:
+                        break
+                    for role, event in self._awaited:
+                        if wire.role.startswith(role):
+                            event.set()
                 sink.write(data)
                 await sink.drain()
         _reset(sink)

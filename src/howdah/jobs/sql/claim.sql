@@ -7,7 +7,7 @@
 --      $6 kinds text[]
 --      $7 runs to lock at most int (the caller adapts it: a fixed number locks many runs to take two jobs)
 --      $8, $9, $10 watermarks: queue text[], priority int2[], rid int8[]
---      $11 token int8, drawn at random by the caller for this claim alone
+--      $11 newest token the node has had int8
 -- out: the jobs, by queue, priority (larger first) and arrival; what a run has in common with its first job only
 --
 -- The claim itself commits asynchronously: a claim that a crash forgets is a job that is still queued.
@@ -66,15 +66,17 @@ mine as materialized (
 ),
 lease as (
     insert into {schema}.lease (token, node, expires_at, first_id, end_id, remaining, rids, los, his, attempts)
-    select $11::int8, $4::int, clock_timestamp() + $5::float8 * interval '1 second', min(lo), max(hi), sum(hi - lo),
+    select {schema}.next_token($11::int8), $4::int, clock_timestamp() + $5::float8 * interval '1 second', min(lo), max(hi), sum(hi - lo),
         array_agg(rid), array_agg(lo), array_agg(hi), array_agg((attempt + 1)::int2)
     from mine
     having count(*) > 0
+    returning token
 )
 select j.id, j.max_attempts, j.args, j.key, j.timeout, j.meta, j.trace, j.waited, j.rid, j.priority,
     case when j.rid is not null then m.queue end as queue,
     case when j.rid is not null then m.kind end as kind,
-    case when j.rid is not null then m.attempt + 1 end as attempt
+    case when j.rid is not null then m.attempt + 1 end as attempt,
+    case when j.rid is not null then (select token from lease) end as token
 from (select * from mine order by queue, priority desc, rid, lo) m
 cross join lateral (
     select b.id, b.max_attempts, b.args, b.key, b.timeout, b.meta, b.trace,
