@@ -23,8 +23,7 @@ def follow_parent(gone: Callable[[], object]) -> None:
     parent = int(os.environ.pop(PARENT, "0"))
     if not parent:
         return
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal_at_parents_death(signal.SIGTERM)
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -34,3 +33,9 @@ def follow_parent(gone: Callable[[], object]) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="howdah-parent", daemon=True).start()
+
+
+def signal_at_parents_death(number: int) -> None:
+    """Ask the kernel to send this process a signal when the thread that started it ends; does nothing but on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import NoReturn
 
 
 def main() -> None:
@@ -41,7 +42,7 @@ def main() -> None:
             os.read(heard, 4096)
         if lifeline in ready and not os.read(lifeline, 1):
             _end(program, grace)
-    _leave(program.returncode)
+    end_as(program.returncode)
 
 
 def _environment() -> dict[str, str]:
@@ -57,8 +58,8 @@ def _end(program: subprocess.Popen[bytes], grace: float) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _leave(code: int) -> None:
-    """End as the program did: with its code, or by its signal."""
+def end_as(code: int) -> NoReturn:
+    """End this process as another one did: with its exit code, or by its signal (a negative code)."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code != signal.SIGKILL:

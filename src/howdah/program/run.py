@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from howdah.errors import HowdahError
+from howdah.exits import signal_name
 
 Hear = Callable[[Literal["stdout", "stderr"], str], None]
 GUARD = str(Path(__file__).with_name("guard.py"))
@@ -50,10 +51,7 @@ class Ended(msgspec.Struct, kw_only=True):
         """
         if self.exit_code >= 0:
             return f"exit code {self.exit_code}"
-        try:
-            return f"killed by {signal.Signals(-self.exit_code).name}"
-        except ValueError:
-            return f"killed by signal {-self.exit_code}"
+        return f"killed by {signal_name(-self.exit_code)}"
 
 
 async def run(

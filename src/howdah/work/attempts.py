@@ -82,9 +82,9 @@ class Attempts:
         """Those of these jobs of these leases."""
         return [self._running[key] for key in keys if key in self._running]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of threads and processes."""
-        self._means.close()
+        await self._means.close()
 
     def fill(self) -> None:
         """Start what waits while there are free slots."""

@@ -24,7 +24,7 @@ from howdah.outcome import Ack, Cancel, Outcome, Snooze
 from howdah.retry import delay_after, lineage
 from howdah.scrub import LONGEST_MESSAGE, scrub, shorten, told
 from howdah.store import Store, Transaction
-from howdah.work.executors.process import FailedThere, Processes
+from howdah.work.executors.process import FailedThere, NotStored, Processes
 from howdah.work.report import Report
 
 log = logging.getLogger("howdah")
@@ -88,12 +88,12 @@ class Means:
             self._processes = Processes(self._slots)
         return self._processes
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of threads and end the processes."""
         if self._threads:
             self._threads.shutdown(wait=False, cancel_futures=True)
         if self._processes:
-            self._processes.close()
+            await self._processes.close()
 
 
 def execute(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Coroutine[Any, Any, Ack]:
@@ -150,7 +150,7 @@ async def _run(attempt: Attempt, handler: Handler, job: Job, means: Means, store
     elif handler.executor == "thread":
         value = await _in_thread(handler, job, means)
     else:
-        value = await means.processes.run(handler, job)
+        value = await means.processes.run(handler, job, largest_result)
     return _ended_with(value, attempt, largest_result)
 
 
@@ -217,6 +217,8 @@ def _ended_with(value: Any, attempt: Attempt, largest_result: int) -> Ack:
         case Cancel(reason=reason):
             words = shorten(scrub(reason), LONGEST_MESSAGE)
             return Ack(job, Outcome.CANCELLED, took, error="Cancel", message=words or None)
+        case NotStored(message=message):
+            return Ack(job, Outcome.OK, took, error="ResultNotStored", message=message)
     try:
         return Ack(job, Outcome.OK, took, result=encode(value, what="the result", largest=largest_result))
     except ArgumentError as error:

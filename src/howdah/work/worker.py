@@ -152,7 +152,7 @@ class Worker:
             await acker
             if speaking:
                 await speaking
-            self._attempts.close()
+            await self._attempts.close()
 
     async def _claim_until_stopped(self) -> None:
         outage = Outage("claim")
