@@ -1,7 +1,8 @@
-"""The processes that run handlers, without a worker around them."""
+"""What runs handlers, without a worker around it."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,9 +10,13 @@ from typing import Any
 
 import msgspec
 
-from howdah.handler import Handler
+from howdah.handler import Executor, Handler
 from howdah.job import Job
+from howdah.outcome import Ack
+from howdah.work.attempts import Attempts
 from howdah.work.executors.process import Processes
+from howdah.work.inbox import Inbox
+from howdah.work.slots import Slots
 
 ids = itertools.count(1)
 LARGEST_RESULT = 1024 * 1024
@@ -43,3 +48,29 @@ async def run_one(function: Callable[..., Any], **arguments: Any) -> Any:
     """Run one function in a process of its own."""
     async with processes() as made:
         return await run_in(made, function, **arguments)
+
+
+async def acks(
+    executor: Executor | None, function: Callable[..., Any], *each: dict[str, Any], **shared: Any
+) -> list[Ack]:
+    """How attempts end on a worker, in order; ``each``: the arguments of one job."""
+    handler = Handler(function.__name__, function, executor=executor)
+    found: list[Ack] = []
+    inbox, slots = Inbox({}), Slots(1)
+    attempts = Attempts(
+        None,  # type: ignore[arg-type]
+        {handler.kind: handler},
+        inbox,
+        slots,
+        threads=1,
+        largest_result=LARGEST_RESULT,
+        over=found.extend,
+        ended=lambda: None,
+    )
+    inbox.put([job_of(handler, **arguments) for arguments in each or [shared]])
+    attempts.fill()
+    async with asyncio.timeout(60):
+        while len(found) < len(each or [shared]):
+            await asyncio.sleep(0.01)
+    await attempts.close()
+    return found

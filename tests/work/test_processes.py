@@ -15,15 +15,12 @@ from howdah.handler import Handler
 from howdah.job import Job, current
 from howdah.journal import Said, voice
 from howdah.outcome import Outcome
-from howdah.work.attempts import Attempts
 from howdah.work.executors.process import ProcessDied
-from howdah.work.inbox import Inbox
-from howdah.work.slots import Slots
 from kit import strays
 from kit.command import TESTS, alive
 from kit.command import eventually as waited
 from kit.node import eventually
-from kit.processes import LARGEST_RESULT, job_of, processes, run_in
+from kit.processes import LARGEST_RESULT, acks, job_of, processes, run_in
 
 pytestmark = pytest.mark.anyio
 
@@ -160,29 +157,6 @@ OUTCOMES = [
     "an odd error",
 ]
 FAILURES = OUTCOMES[6:]
-
-
-async def acks(executor, function, *each, **shared):
-    """How attempts end on a worker, in order; ``each``: the arguments of one job."""
-    handler = Handler(function.__name__, function, executor=executor)
-    found, inbox, slots = [], Inbox({}), Slots(1)
-    attempts = Attempts(
-        None,  # type: ignore[arg-type]
-        {handler.kind: handler},
-        inbox,
-        slots,
-        threads=1,
-        largest_result=LARGEST_RESULT,
-        over=found.extend,
-        ended=lambda: None,
-    )
-    inbox.put([job_of(handler, **arguments) for arguments in each or [shared]])
-    attempts.fill()
-    async with asyncio.timeout(60):
-        while len(found) < len(each or [shared]):
-            await asyncio.sleep(0.01)
-    await attempts.close()
-    return found
 
 
 async def test_an_outcome_of_a_process_is_that_of_a_thread():

@@ -18,7 +18,7 @@ from howdah import telemetry
 from howdah.arguments import encode
 from howdah.codes import retries
 from howdah.errors import ArgumentError, LeaseLost, Poison
-from howdah.handler import Handler
+from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
 from howdah.outcome import Ack, Cancel, Outcome, Snooze
 from howdah.retry import delay_after, lineage
@@ -115,6 +115,8 @@ async def execute_plain(attempt: Attempt, largest_result: int) -> Ack:
         value = await attempt.handler.call(job)
         if value is None:
             return Ack(job, OK, (perf_counter_ns() - attempt.started) // 1000)
+        if is_unfinished(value):
+            value = await finished(value)
         return _ended_with(value, attempt, largest_result)
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: the node must survive its handlers
         return ended_by(error, attempt)
@@ -151,7 +153,7 @@ async def _run(attempt: Attempt, handler: Handler, job: Job, means: Means, store
         value = await _in_thread(handler, job, means)
     else:
         value = await means.processes.run(handler, job, largest_result)
-    return _ended_with(value, attempt, largest_result)
+    return _ended_with(await finished(value), attempt, largest_result)
 
 
 async def _in_thread(handler: Handler, job: Job, means: Means) -> Any:
@@ -188,7 +190,7 @@ async def _transact(attempt: Attempt, handler: Handler, job: Job, store: Store, 
     async def body(tx: Transaction) -> bytes | None:
         nonlocal ack
         attempt.started = perf_counter_ns()  # to wait for a connection is not work
-        value = await handler.call(job, {"tx": tx})
+        value = await finished(await handler.call(job, {"tx": tx}))
         ack = _ended_with(value, attempt, largest_result)
         if ack.outcome is not Outcome.OK:
             raise _NotDone

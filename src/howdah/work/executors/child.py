@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import inspect
 import logging
 import os
 import signal
@@ -20,7 +19,7 @@ import msgspec
 
 from howdah.arguments import encode
 from howdah.errors import ArgumentError
-from howdah.handler import Handler
+from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
 from howdah.journal import Said, voice
 from howdah.outcome import Cancel, Snooze
@@ -125,15 +124,11 @@ def _answer(question: Question) -> Answer:
         current.set(question.job)
         told.set(())
         value = handler.call(question.job)
-        if inspect.isawaitable(value):
-            value = asyncio.run(_wait_for(value))
+        if is_unfinished(value):
+            value = asyncio.run(finished(value))
         return _outcome(value, question.largest_result)
     except BaseException as error:
         return Answer(report=Report.of(error))
-
-
-async def _wait_for(value: Any) -> Any:
-    return await value
 
 
 def _outcome(value: Any, largest: int) -> Answer:
