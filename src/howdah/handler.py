@@ -28,6 +28,8 @@ class Handler:
     has_after = False
     cost = 1
     """Slots an attempt takes."""
+    ends_within = 0.0
+    """Seconds a cancelled attempt may take to end what it started; its job is not given to others before."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class Handler:
         self.kind = kind
         check_body(f"task {kind!r}", function)
         self.function = function
+        self.ends_within = float(getattr(function, "ends_within", 0.0))
         is_async = inspect.iscoroutinefunction(function)
         if executor == "async" and not is_async:
             raise ConfigError(f"task {kind!r} has executor='async' but is a plain function; write `async def`")

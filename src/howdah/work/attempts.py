@@ -105,7 +105,7 @@ class Attempts:
         if attempt.begun and attempt.task is not None:
             attempt.task.cancel()
             patience = 0.1 if attempt.handler.executor == "thread" else 1.0 if why is Why.SHUTDOWN else PATIENCE
-            self._loop.call_later(patience, self._give_up, attempt)
+            self._loop.call_later(max(patience, attempt.handler.ends_within), self._give_up, attempt)
 
     # ---------------------------------------------------------------- one job, one task
 
