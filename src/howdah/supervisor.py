@@ -24,6 +24,8 @@ YOUNG = 5.0
 MOST_YOUNG_DEATHS = 5
 REFUSED = (2, 3, 4)
 """Exit codes of a child that says why it cannot start: usage, database, schema."""
+NO_DATABASE = (3, 4)
+"""Those of them that no change of the code would mend."""
 QUESTIONS = (signal.SIGUSR1, signal.SIGTTIN)
 LOOK_EVERY = 0.5
 
@@ -101,7 +103,7 @@ class Supervisor:
             if child.renewing:
                 continue
             young = child.age < YOUNG
-            if self._sources and young and not child.ready:
+            if self._sources and not child.ready and (young or code not in NO_DATABASE):
                 log.error("worker %d %s; waiting for a change in %s", place, ended(code), self._sources.folder)
                 await wait_any(None, self._changed, self._stop)
                 continue
