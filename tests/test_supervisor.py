@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +14,10 @@ import pytest
 
 from howdah.pg.database import Database
 from howdah.sources import Sources
+from howdah.supervisor import Supervisor
 from kit.command import Command, Jobs, alive, eventually
 
+pytestmark = pytest.mark.anyio
 PAIR = ("worker", "-a", "kit.chores:app", "--processes", "2")
 
 
@@ -135,6 +139,74 @@ def test_children_that_never_live_end_the_whole(database: Database, tmp_path: Pa
     with Command("worker", "-a", "own:app", "--processes", "2", dsn=database.dsn, folder=tmp_path) as pair:
         assert pair.ends() == 1
         assert "5 times in a row" in pair.output
+
+
+@pytest.mark.parametrize(
+    ("leave", "words"),
+    [("os._exit(2)", "exited with code 2"), ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "was killed by signal 37")],
+)
+def test_a_handler_that_ends_its_node_ends_no_other(
+    database: Database, jobs: Jobs, tmp_path: Path, leave: str, words: str
+) -> None:
+    (tmp_path / "own.py").write_text(
+        "import os, signal\nfrom howdah import Howdah\napp = Howdah()\n"
+        f"@app.task\nasync def leave(seconds: float) -> None:\n    {leave}\n"
+        "@app.task\nasync def work(seconds: float) -> None: ...\n"
+    )
+
+    with Command("worker", "-a", "own:app", "--processes", "2", dsn=database.dsn, folder=tmp_path) as pair:
+        started(pair)
+        jobs.enqueue("leave")
+        pair.says(f"{words}; starting another")
+        started(pair, nodes=3)
+        jobs.enqueue("work")
+        eventually(lambda: "done" in jobs.all(), why=lambda: pair.output)
+
+        pair.send(signal.SIGTERM)
+        assert pair.ends() == 0
+
+
+@pytest.mark.parametrize("ready", [True, False])
+async def test_only_children_that_were_never_ready_end_the_whole(tmp_path: Path, ready: bool) -> None:
+    said = "from howdah.orphan import READY, tell_parent; tell_parent(READY)" if ready else "pass"
+    code = f"import os; open('deaths', 'a').write('x'); {said}; os._exit(2)"
+    supervisor = Supervisor([[sys.executable, "-c", code]], folder=str(tmp_path))
+    running = asyncio.create_task(supervisor.run())
+
+    def deaths() -> int:
+        return len((tmp_path / "deaths").read_text()) if (tmp_path / "deaths").exists() else 0
+
+    async with asyncio.timeout(60):
+        while deaths() < 6 and not running.done():
+            await asyncio.sleep(0.02)
+    supervisor.stop()
+    assert (deaths(), await running) == ((6, 0) if ready else (1, 2))
+
+
+SLOW = """
+import time
+from pathlib import Path
+from howdah import Howdah
+print("imports", flush=True)
+while not Path("go").exists():
+    time.sleep(0.02)
+app = Howdah()
+"""
+
+
+def test_children_that_are_slow_to_import_can_be_asked_and_stopped(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(SLOW)
+
+    with Command("worker", "-a", "own:app", "--processes", "2", dsn=database.dsn, folder=tmp_path) as pair:
+        eventually(lambda: pair.output.count("imports") == 2, why=lambda: pair.output)
+        time.sleep(5.2)  # so long that nothing is young
+        pair.send(signal.SIGUSR1)
+        eventually(lambda: pair.output.count("own.py") >= 2, why=lambda: pair.output)
+        assert len(pair.children) == 2
+
+        pair.send(signal.SIGTERM)
+        assert pair.ends(20) == 0
+    assert "starting another" not in pair.last_output
 
 
 def test_sources_notice_what_changes_comes_and_goes(tmp_path: Path) -> None:

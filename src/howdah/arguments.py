@@ -193,6 +193,8 @@ def _hints(kind: str, function: Callable[..., Any]) -> dict[str, Any]:
         raise ConfigError(
             f"task {kind!r} has an annotation that cannot be resolved ({error}); import it at run time"
         ) from None
+    except TypeError:
+        raise ConfigError(f"task {kind!r} is {function!r}; write a function with `def` or `async def`") from None
 
 
 def _field(default: Any) -> Any:

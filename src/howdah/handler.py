@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, Literal
 
 import msgspec
@@ -27,6 +28,8 @@ class Handler:
     has_after = False
     cost = 1
     """Slots an attempt takes."""
+    ends_within = 0.0
+    """Seconds a cancelled attempt may take to end what it started; its job is not given to others before."""
 
     def __init__(
         self,
@@ -43,7 +46,9 @@ class Handler:
             raise ConfigError(f"the cost of task {kind!r} is a number of slots from 1 on, got {cost!r}")
         self.cost = cost
         self.kind = kind
+        check_body(f"task {kind!r}", function)
         self.function = function
+        self.ends_within = float(getattr(function, "ends_within", 0.0))
         is_async = inspect.iscoroutinefunction(function)
         if executor == "async" and not is_async:
             raise ConfigError(f"task {kind!r} has executor='async' but is a plain function; write `async def`")
@@ -84,6 +89,27 @@ def keep_secret(job: Job, secrets: Sequence[str] = ()) -> None:
         told.set(spellings(leaves(msgspec.json.decode(job.payload), places)))
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass  # it cannot be read, so the handler will not see it either
+
+
+def check_body(what: str, function: object) -> None:
+    """Refuse functions with ``yield`` in them: to call one makes a generator and runs nothing of its body."""
+    for each in (function, getattr(type(function), "__call__", None)):  # noqa: B004 - the method itself is wanted
+        if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
+            raise ConfigError(f"{what} has a `yield`, so to call it would not run it; return the result, without yield")
+
+
+def is_unfinished(value: object) -> bool:
+    """Whether a handler returned something that has yet to run, a coroutine or a generator, instead of a result."""
+    return hasattr(type(value), "__await__") or isinstance(value, GeneratorType | AsyncGeneratorType)
+
+
+async def finished(value: Any) -> Any:
+    """Await what a handler returned until it is a result; a generator is a :class:`TypeError`: its body did not run."""
+    while is_unfinished(value):
+        if not inspect.isawaitable(value):
+            raise TypeError(f"the handler returned a {type(value).__name__}, so its body did not run; return a result")
+        value = await value
+    return value
 
 
 def check_name(what: str, name: object) -> str:

@@ -1,4 +1,4 @@
-"""What a child of a supervisor does when its parent is gone: hand back its jobs, and end."""
+"""A child of a supervisor: it tells its parent how far it is, and ends when its parent is gone."""
 
 from __future__ import annotations
 
@@ -9,13 +9,32 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 PARENT = "HOWDAH_SUPERVISOR"
 """The environment variable that tells a child the process id of its supervisor."""
+TELL = "HOWDAH_TELL_SUPERVISOR"
+"""The environment variable that tells a child the file descriptor its supervisor reads."""
+LISTENS, READY = b"l", b"r"
+"""What a child says there: from now on it heeds signals; from now on it works."""
 LOOK_EVERY = 0.2
 LAST_SECONDS = 2.4
 """How long an orphan has to hand back its jobs."""
 PR_SET_PDEATHSIG = 1
+
+
+_told: int | None = None
+
+
+def tell_parent(word: bytes) -> None:
+    """Tell the supervisor, if there is one, how far this child is."""
+    global _told
+    if number := os.environ.pop(TELL, None):
+        _told = int(number)
+        os.set_inheritable(_told, False)
+    if _told is not None:
+        with suppress(OSError):
+            os.write(_told, word)
 
 
 def follow_parent(gone: Callable[[], object]) -> None:
@@ -23,8 +42,7 @@ def follow_parent(gone: Callable[[], object]) -> None:
     parent = int(os.environ.pop(PARENT, "0"))
     if not parent:
         return
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal_at_parents_death(signal.SIGTERM)
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -34,3 +52,9 @@ def follow_parent(gone: Callable[[], object]) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="howdah-parent", daemon=True).start()
+
+
+def signal_at_parents_death(number: int) -> None:
+    """Ask the kernel to send this process a signal when the thread that started it ends; does nothing but on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)

@@ -18,6 +18,7 @@ LONGEST_BACKOFF = 3.0
 REPEAT_AFTER = 30.0
 QUIET = 1.0
 """Seconds in which a thing that comes and goes, or several of one name, are reported once."""
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _reported: dict[str, float] = {}
 
 
@@ -95,7 +96,10 @@ async def every(seconds: float, tick: Callable[[], Awaitable[object]], *, name: 
 
 
 def on_signals(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
-    """Call ``first`` at the first TERM or INT and ``second`` at the next; returns the function that undoes it."""
+    """Call ``first`` at the first TERM, INT or HUP and ``second`` at the next; returns the function that undoes it.
+
+    A HUP that is ignored, as under nohup, stays ignored.
+    """
     loop = asyncio.get_running_loop()
     seen = 0
 
@@ -104,11 +108,12 @@ def on_signals(first: Callable[[], None], second: Callable[[], None]) -> Callabl
         seen += 1
         (first if seen == 1 else second)()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    numbers = [each for each in STOPS if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
+    for number in numbers:
         loop.add_signal_handler(number, handle)
 
     def undo() -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in numbers:
             loop.remove_signal_handler(number)
 
     return undo

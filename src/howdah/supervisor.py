@@ -12,17 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
-from howdah.orphan import PARENT
+from howdah.exits import ended
+from howdah.orphan import LISTENS, PARENT, READY, TELL
 from howdah.service import on_signals, wait, wait_any
 from howdah.sources import Sources
 
 log = logging.getLogger("howdah")
 
 YOUNG = 5.0
-"""A child that dies before this age could not start, rather than had an accident."""
+"""Seconds; a child that was never ready and dies before this age could not start, rather than had an accident."""
 MOST_YOUNG_DEATHS = 5
 REFUSED = (2, 3, 4)
 """Exit codes of a child that says why it cannot start: usage, database, schema."""
+NO_DATABASE = (3, 4)
+"""Those of them that no change of the code would mend."""
 QUESTIONS = (signal.SIGUSR1, signal.SIGTTIN)
 LOOK_EVERY = 0.5
 
@@ -87,10 +90,11 @@ class Supervisor:
 
     async def _keep(self, place: int) -> int:
         """Keep one place filled; returns the exit code of its last child."""
-        young_deaths, ever = 0, False
+        never, young_deaths, ever = 0, 0, False
         while not self._stop.is_set():
             child = await self._start(place)
             code = await child.process.wait()
+            child.close()
             del self._children[place]
             if self._stop.is_set():
                 return _after_stop(child, code)
@@ -98,35 +102,44 @@ class Supervisor:
                 return 0
             if child.renewing:
                 continue
-            if self._sources and child.age < YOUNG:
-                log.error("worker %d %s; waiting for a change in %s", place, _say(code), self._sources.folder)
+            young = child.age < YOUNG
+            if self._sources and not child.ready and (young or code not in NO_DATABASE):
+                log.error("worker %d %s; waiting for a change in %s", place, ended(code), self._sources.folder)
                 await wait_any(None, self._changed, self._stop)
                 continue
-            if code in REFUSED and not ever:
+            # a child that was ready was ended by its work: that says nothing about the others
+            if code in REFUSED and not ever and not child.ready:
                 return self._end(code)
-            young_deaths = young_deaths + 1 if child.age < YOUNG else 0
-            if young_deaths >= MOST_YOUNG_DEATHS:
-                log.error(
-                    "worker %d %s; %d times in a row it did not live, so all end", place, _say(code), young_deaths
-                )
+            never = never + 1 if young and not child.ready else 0
+            if never >= MOST_YOUNG_DEATHS:
+                log.error("worker %d %s; %d times in a row it did not live, so all end", place, ended(code), never)
                 return self._end(1)
+            young_deaths = young_deaths + 1 if young else 0
             ever = True
-            pause = min(10.0, 0.1 * 2**young_deaths) * random.uniform(0.5, 1.5)  # noqa: S311
-            log.warning("worker %d (process %d) %s; starting another", place, child.process.pid, _say(code))
+            pause = min(10.0, 0.1 * 2 ** min(young_deaths, 10)) * random.uniform(0.5, 1.5)  # noqa: S311
+            log.warning("worker %d (process %d) %s; starting another", place, child.process.pid, ended(code))
             await wait(self._stop, pause)
         return 0
 
     async def _start(self, place: int) -> _Child:
-        process = await asyncio.create_subprocess_exec(
-            *self._commands[place],
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=self._output,
-            env=self._environment,
-            cwd=self._folder,
-            start_new_session=True,  # a Ctrl-C in the terminal reaches children once, through us
-        )
-        child = self._children[place] = _Child(process)
+        heard, told = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._commands[place],
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                env={**self._environment, TELL: str(told)},
+                cwd=self._folder,
+                pass_fds=(told,),
+                start_new_session=True,  # a Ctrl-C in the terminal reaches children once, through us
+            )
+        except BaseException:
+            os.close(heard)
+            raise
+        finally:
+            os.close(told)
+        child = self._children[place] = _Child(process, heard)
         if self._stop.is_set():
             child.send(signal.SIGTERM)
         return child
@@ -142,7 +155,7 @@ class Supervisor:
 
     def _ask(self, number: signal.Signals) -> None:
         for child in self._children.values():
-            if child.age > 2:  # before it can answer, the signal would end it
+            if child.listens:  # before it can answer, the signal would end it
                 child.send(number)
 
     async def _watch(self) -> None:
@@ -159,10 +172,35 @@ class Supervisor:
 
 
 class _Child:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, heard: int) -> None:
         self.process = process
         self.renewing = False
         self._born = time.monotonic()
+        self._heard = heard
+        self._said = b""
+        os.set_blocking(heard, False)
+
+    @property
+    def listens(self) -> bool:
+        """Whether it heeds signals."""
+        return LISTENS in self._hear()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it was ever ready to work."""
+        return READY in self._hear()
+
+    def close(self) -> None:
+        """It has ended: there is no more to hear."""
+        self._hear()
+        os.close(self._heard)
+        self._heard = -1
+
+    def _hear(self) -> bytes:
+        if self._heard >= 0:
+            with suppress(BlockingIOError):
+                self._said += os.read(self._heard, 4096)
+        return self._said
 
     @property
     def age(self) -> float:
@@ -175,9 +213,5 @@ class _Child:
 
 def _after_stop(child: _Child, code: int) -> int:
     # told to stop before it could listen: it held nothing
-    unheard = child.age < YOUNG and code == -signal.SIGTERM
+    unheard = not child.listens and code == -signal.SIGTERM
     return 0 if code == 0 or unheard else 1
-
-
-def _say(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"

@@ -104,6 +104,75 @@ def test_a_dump_shows_the_running_jobs_and_where_they_stand(
         assert worker.process.poll() is None
 
 
+SLOW = """
+import time
+from pathlib import Path
+from howdah import Howdah
+print("imports", flush=True)
+while not Path("go").exists():
+    time.sleep(0.02)
+app = Howdah()
+@app.task
+async def work() -> None: ...
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_worker_that_still_imports_can_be_asked_and_stopped(
+    database: Database, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "own.py").write_text(SLOW)
+
+    with Command("worker", "-a", "own:app", dsn=database.dsn, folder=tmp_path) as worker:
+        worker.says("imports")
+        worker.send(signal.SIGUSR1)
+        worker.says("own.py")
+        worker.send(number)
+        assert worker.ends() == 0
+
+
+def test_what_was_asked_while_it_imported_does_not_disturb_its_start(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(SLOW)
+
+    with Command("worker", "-a", "own:app", dsn=database.dsn, folder=tmp_path) as worker:
+        worker.says("imports")
+        worker.send(signal.SIGTTIN)
+        worker.says("own.py")
+        (tmp_path / "go").touch()
+        worker.says("starts: ")
+        worker.send(signal.SIGTERM)
+        assert worker.ends() == 0
+
+
+def test_a_hangup_drains_and_a_second_one_hands_back(database: Database, jobs: Jobs) -> None:
+    jobs.enqueue("nap", 60)
+
+    with Command(*WORKER, dsn=database.dsn) as worker:
+        worker.begins("nap")
+        worker.send(signal.SIGHUP)
+        worker.says("draining: 1 job running")
+        worker.send(signal.SIGHUP)
+
+        assert worker.ends() == 0
+        assert jobs.all("state, attempt") == [("queued", 0)]
+
+
+def test_a_hangup_is_ignored_under_nohup(database: Database, jobs: Jobs) -> None:
+    jobs.enqueue("nap", 60)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a child inherits that, as from nohup
+    try:
+        worker = Command(*WORKER, dsn=database.dsn)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    with worker:
+        worker.begins("nap")
+        worker.send(signal.SIGHUP)
+        worker.send(signal.SIGUSR1)  # signals come in the order of their numbers, so this one is answered later
+        worker.says("1 running:")
+        assert "draining" not in worker.output
+
+
 def test_a_dump_shows_what_blocks_the_event_loop(database: Database, jobs: Jobs) -> None:
     jobs.enqueue("hog", 60)
 

@@ -18,7 +18,7 @@ from howdah.executors.template import Template
 from howdah.job import Job
 from howdah.journal import Mouth, Run, Said
 from howdah.program.run import CannotRun, run
-from kit.node import drain, ended, eventually, job, node
+from kit.node import drain, ended, eventually, job, node, quick
 from kit.outpost import outpost, serving
 
 pytestmark = pytest.mark.anyio
@@ -320,6 +320,69 @@ asyncio.run(run(["sh", "-c", {FAMILY.replace("{file}", str(tmp_path / "pids"))!r
     worker.kill()
     await worker.wait()
     await gone(*pids)
+
+
+STUBBORN = "trap '' TERM; pwd > {folder}/where; echo $$ > {folder}/pids; while :; do sleep 0.1; done"
+
+
+async def test_a_program_is_dead_before_its_job_is_released(app, conn, tmp_path):
+    task = define(app, "stubborn", [*SHELL, STUBBORN.replace("{folder}", str(tmp_path))], grace=3.0)
+    made = await task.enqueue()
+    conductor = app.conductor(quick(grace=0.1, lease=30.0))
+    running = asyncio.create_task(conductor.run())
+    [pid] = await numbers(tmp_path / "pids", 1)
+    conductor.stop()
+
+    async def released():
+        return (await job(conn, made.id))["state"] == "queued"
+
+    await eventually(released)
+    assert not alive(pid), "the program runs, and so may another attempt"
+    await running
+    assert (await job(conn, made.id))["attempt"] == 0
+    assert not Path((tmp_path / "where").read_text().strip()).exists()
+
+
+async def test_the_folder_of_a_program_is_removed_when_its_worker_is_killed(tmp_path):
+    code = f"""
+import asyncio
+from howdah import Howdah
+from howdah.executors.command import command
+from howdah.job import Job, current
+task = command(Howdah(), "stubborn", ["sh", "-c", {STUBBORN.replace("{folder}", str(tmp_path))!r}], grace=0.3)
+current.set(Job(1, "default", "stubborn", 1, 1, 1, b"{{}}"))
+asyncio.run(task.handler.function())
+"""
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    [pid] = await numbers(tmp_path / "pids", 1)
+    where = Path((tmp_path / "where").read_text().strip())
+    assert where.name.startswith("howdah-")
+    (where / "deep" / "er").mkdir(parents=True)
+    worker.kill()
+    await worker.wait()
+    await gone(pid)
+
+    async def removed():
+        return not where.exists()
+
+    await eventually(removed)
+
+
+async def test_a_folder_that_was_named_stays_when_the_worker_is_killed(tmp_path):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    code = f"""
+import asyncio, os
+from howdah.program.run import run
+asyncio.run(run(["sh", "-c", {STUBBORN.replace("{folder}", str(tmp_path))!r}], folder={str(folder)!r},
+                environment={{"PATH": os.environ["PATH"]}}, grace=0.3))
+"""
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    [pid] = await numbers(tmp_path / "pids", 1)
+    worker.kill()
+    await worker.wait()
+    await gone(pid)
+    assert folder.exists()
 
 
 async def test_the_signal_that_ended_it_is_known(tmp_path):

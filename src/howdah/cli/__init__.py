@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from howdah.cli.early import prepare
 from howdah.version import __version__
 
 LAZY = {
@@ -55,6 +58,12 @@ LAZY = {
 
 class Commands(click.Group):
     """The group: finds commands by name, and turns errors into one line and an exit code."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **named: Any) -> Any:
+        """Run the command line; ``args`` are given by tests only."""
+        if args is None:
+            prepare(sys.argv[1:])
+        return super().main(args, *more, **named)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command, also those not imported yet."""

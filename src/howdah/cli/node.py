@@ -8,18 +8,20 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
+from howdah import telemetry
 from howdah.app import Howdah
+from howdah.cli import early
 from howdah.cli.dump import dump_on_signals
 from howdah.cli.failure import INCOMPLETE, UNREACHABLE, explain
 from howdah.node.heart import Heart
 from howdah.observe.node import observe_node
 from howdah.observe.vitals import Vitals
-from howdah.orphan import follow_parent
+from howdah.orphan import LISTENS, READY, follow_parent, tell_parent
 from howdah.pg import migrate
 from howdah.pg.database import Database
 from howdah.service import Outage, on_signals, wait
@@ -66,11 +68,16 @@ class Process:
         undo = on_signals(self._drain, self._hurry)
         dump_on_signals(self._running)
         follow_parent(lambda: loop.call_soon_threadsafe(self._orphaned))
+        tell_parent(LISTENS)
+        unsubscribe = telemetry.subscribe(_tell_ready)
+        if early.stopped:
+            self._drain()
         try:
             async with self._observed():
                 if await self._ready():
                     await self._conductor.run()
         finally:
+            unsubscribe()
             undo()
         self._leave()
 
@@ -124,6 +131,11 @@ class Process:
             log.warning("%d handlers did not end when cancelled; leaving without them", stubborn)
             logging.shutdown()
             os._exit(0)
+
+
+def _tell_ready(name: str, _facts: Mapping[str, Any]) -> None:
+    if name == "node.start":
+        tell_parent(READY)
 
 
 class Node(Process):

@@ -12,7 +12,7 @@ from howdah.cli.common import Target, targeted
 from howdah.cli.failure import explain
 from howdah.fleet.window import take_port, window
 from howdah.observe import logs
-from howdah.orphan import follow_parent
+from howdah.orphan import LISTENS, READY, follow_parent, tell_parent
 from howdah.service import on_signals
 
 
@@ -36,8 +36,10 @@ def main(target: Target, port: int) -> None:
 async def _serve(app: Howdah, port: int, trace_url: str | None) -> None:
     over, loop = asyncio.Event(), asyncio.get_running_loop()
     on_signals(over.set, over.set)
+    tell_parent(LISTENS)
     follow_parent(lambda: loop.call_soon_threadsafe(over.set))
     async with window(app, take_port(port), trace_url):
+        tell_parent(READY)
         await over.wait()
     await app.close()
 

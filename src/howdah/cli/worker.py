@@ -68,8 +68,8 @@ def worker(
 ) -> None:
     """Run a node: execute jobs until told to stop.
 
-    The first TERM or INT lets running jobs finish within the grace and ends with exit code 0; the second
-    hands them back at once. USR1 and TTIN write to stderr what runs, and where it stands.
+    The first TERM, INT or HUP lets running jobs finish within the grace and ends with exit code 0; the
+    second hands them back at once. USR1 and TTIN write to stderr what runs, and where it stands.
 
     \b
     howdah worker -a shop.jobs:app

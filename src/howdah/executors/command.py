@@ -20,6 +20,9 @@ from howdah.secret import pointers
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ")
 """Variables a program is given of the worker's; no other, since there are secrets among them."""
 
+AFTERWARDS = 2.0
+"""Seconds after KILL for the last output, and to remove the folder."""
+
 
 def command(
     app: App,
@@ -60,17 +63,20 @@ def command(
         given = given_environment(environment, variables)
         try:
             if folder is not None:
-                ended = await _run(line, Path(folder), given, grace, keep)
+                ended = await _run(line, Path(folder), given, grace, keep, fresh=False)
             else:
-                with tempfile.TemporaryDirectory(prefix="howdah-", ignore_cleanup_errors=True) as fresh:
-                    ended = await _run(line, Path(fresh), given | {"HOME": fresh, "TMPDIR": fresh}, grace, keep)
+                with tempfile.TemporaryDirectory(prefix="howdah-", ignore_cleanup_errors=True) as made:
+                    given |= {"HOME": made, "TMPDIR": made}
+                    ended = await _run(line, Path(made), given, grace, keep, fresh=True)
         except CannotRun as error:
             raise coded("INVALID_SPEC", str(error)) from None
         if ended.exit_code != 0:
             raise failure(ended, words[0], exits=exits, text=text, hold=hold)
         return {"exit_code": 0, "output": ended.stdout, "duration_ms": round(ended.seconds * 1000)}
 
-    return app.task(name=name, **settings)(taking(hints, work, f"Run {words[0]}."))
+    function = taking(hints, work, f"Run {words[0]}.")
+    function.ends_within = grace + AFTERWARDS
+    return app.task(name=name, **settings)(function)
 
 
 def given_environment(names: Collection[str], variables: Mapping[str, str] | None) -> dict[str, str]:
@@ -80,7 +86,9 @@ def given_environment(names: Collection[str], variables: Mapping[str, str] | Non
     return ours | dict(variables or {}) | {"HOWDAH_JOB": str(job.id), "HOWDAH_ATTEMPT": str(job.attempt)}
 
 
-async def _run(line: list[str], folder: Path, environment: dict[str, str], grace: float, keep: int) -> Ended:
+async def _run(
+    line: list[str], folder: Path, environment: dict[str, str], grace: float, keep: int, *, fresh: bool
+) -> Ended:
     return await run(
         line,
         folder=folder,
@@ -88,6 +96,7 @@ async def _run(line: list[str], folder: Path, environment: dict[str, str], grace
         hear=lambda stream, said: job_log(said, stream=stream),
         grace=grace,
         keep=keep,
+        fresh=fresh,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from howdah.errors import ConfigError
-from howdah.handler import check_name
+from howdah.handler import check_name, finished
 from howdah.log.event import LONGEST_TYPE, Event
 from howdah.log.types import Types
 from howdah.retry import Backoff
@@ -141,11 +141,11 @@ class Consumer:
     def __repr__(self) -> str:
         return f"Consumer({self.name!r})"
 
-    def call(self, events: Sequence[Event] | Event, tx: Transaction | None) -> Awaitable[Any]:
+    async def call(self, events: Sequence[Event] | Event, tx: Transaction | None) -> None:
         """Call the handler with one event, or with all of them if it takes batches."""
-        if self.takes_tx:
-            return self.handle(events, tx=tx)
-        return self.handle(events)
+        value = await (self.handle(events, tx=tx) if self.takes_tx else self.handle(events))
+        if value is not None:
+            await finished(value)
 
 
 def _shape(name: str, target: Any) -> tuple[Callable[..., Awaitable[Any]], bool, bool]:

@@ -1,8 +1,8 @@
 """Guard: stands between us and a program, in the program's process group, and ends the group when we are gone.
 
 Run as a script with nothing but the standard library, so that it starts at once. Its arguments: the file descriptor of
-a socket whose other end is ours, the seconds between TERM and KILL, whether the program is given LC_CTYPE, and the
-command. It ends as the program ended.
+a socket whose other end is ours, the seconds between TERM and KILL, whether the program is given LC_CTYPE, the
+folder to remove when we are gone or ``-``, and the command. It ends as the program ended.
 """
 
 from __future__ import annotations
@@ -10,15 +10,20 @@ from __future__ import annotations
 import os
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from typing import NoReturn
+
+REMOVE_WITHIN = 30.0
+"""Seconds."""
 
 
 def main() -> None:
     """Run the command until it ends, or until the socket closes."""
-    lifeline, grace, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[4:]
+    lifeline, grace, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[5:]
     # handlers, not SIG_IGN: an ignored signal would stay ignored in the program
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
@@ -41,7 +46,7 @@ def main() -> None:
             os.read(heard, 4096)
         if lifeline in ready and not os.read(lifeline, 1):
             _end(program, grace)
-    _leave(program.returncode)
+    end_as(program.returncode)
 
 
 def _environment() -> dict[str, str]:
@@ -54,11 +59,29 @@ def _end(program: subprocess.Popen[bytes], grace: float) -> None:
     until = time.monotonic() + grace
     while program.poll() is None and time.monotonic() < until:
         time.sleep(0.02)
+    if sys.argv[4] != "-":
+        _remove_afterwards(sys.argv[4])
     os.killpg(0, signal.SIGKILL)
 
 
-def _leave(code: int) -> None:
-    """End as the program did: with its code, or by its signal."""
+def _remove_afterwards(folder: str) -> None:
+    """Remove a folder once the group is killed, from a process outside of it: this one is killed as well."""
+    guard = os.getpid()
+    if remover := os.fork():
+        os.setpgid(remover, remover)  # from here: it must have left the group before that is killed
+        return
+    os.chdir("/")
+    until = time.monotonic() + REMOVE_WITHIN
+    while os.getppid() == guard and time.monotonic() < until:
+        time.sleep(0.01)
+    while os.path.lexists(folder) and time.monotonic() < until:  # what is just being killed may write once more
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.01)
+    os._exit(0)
+
+
+def end_as(code: int) -> NoReturn:
+    """End this process as another one did: with its exit code, or by its signal (a negative code)."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code != signal.SIGKILL:

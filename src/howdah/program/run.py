@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from howdah.errors import HowdahError
+from howdah.exits import signal_name
 
 Hear = Callable[[Literal["stdout", "stderr"], str], None]
 GUARD = str(Path(__file__).with_name("guard.py"))
@@ -50,10 +51,7 @@ class Ended(msgspec.Struct, kw_only=True):
         """
         if self.exit_code >= 0:
             return f"exit code {self.exit_code}"
-        try:
-            return f"killed by {signal.Signals(-self.exit_code).name}"
-        except ValueError:
-            return f"killed by signal {-self.exit_code}"
+        return f"killed by {signal_name(-self.exit_code)}"
 
 
 async def run(
@@ -65,14 +63,17 @@ async def run(
     hear: Hear | None = None,
     grace: float = 3.0,
     keep: int = 64 * 1024,
+    fresh: bool = False,
 ) -> Ended:
     """Run a program to its end. Cancelled, it ends the program first: TERM to the group, KILL after the grace.
 
-    ``keep``: so many characters of the end of each stream are in the answer.
+    ``keep``: so many characters of the end of each stream are in the answer. ``fresh``: the folder is for this program
+    alone; if this process dies, the guard removes it.
     """
     started = time.monotonic()
     program = _find(command, folder, environment.get("PATH", os.defpath))
-    async with _started([program, *command[1:]], folder, environment, stdin is not None, grace) as (process, gone):
+    line = [str(folder) if fresh else "-", program, *command[1:]]
+    async with _started(line, folder, environment, stdin is not None, grace) as (process, gone):
         ears = [_Ear(process.stdout, "stdout", hear, keep), _Ear(process.stderr, "stderr", hear, keep)]
         reading = [asyncio.create_task(ear.listen()) for ear in ears]
         feeding = asyncio.create_task(_feed(process, stdin or b""))
@@ -110,10 +111,11 @@ def _find(command: Sequence[str], folder: str | Path, path: str) -> str:
 
 @asynccontextmanager
 async def _started(
-    command: Sequence[str], folder: str | Path, environment: Mapping[str, str], fed: bool, grace: float
+    line: Sequence[str], folder: str | Path, environment: Mapping[str, str], fed: bool, grace: float
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.Task[bytes]]]:
     """The program behind its guard, in a session of its own, and a task that ends when the guard does.
 
+    ``line``: the folder the guard is to remove, or ``-``, and the command.
     Each side sees the socket between them close when the other is gone. ``process.wait()`` would not do: it may wait
     for the pipes too, and a child of the program can hold them open.
     """
@@ -128,7 +130,7 @@ async def _started(
                 str(theirs.fileno()),
                 str(grace),
                 "given" if "LC_CTYPE" in environment else "-",
-                *command,
+                *line,
                 cwd=folder,
                 env=dict(environment),
                 stdin=asyncio.subprocess.PIPE if fed else asyncio.subprocess.DEVNULL,

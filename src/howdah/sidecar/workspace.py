@@ -11,7 +11,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from howdah.errors import ConfigError
@@ -145,12 +145,20 @@ class Workspaces:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, also one whose parts were made read-only. Never follows a symbolic link."""
+    """Remove a folder, also one whose parts were made read-only. Never follows a symbolic link.
+
+    What cannot be removed, as the files another user made there, is logged and stays.
+    """
+    _open(folder)
     for path, folders, _files in os.walk(folder):  # from the top, so each is opened before it is entered
         for name in folders:
-            below = os.path.join(path, name)
-            if not os.path.islink(below):
-                os.chmod(below, stat.S_IRWXU)
+            _open(os.path.join(path, name))
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):
-        log.error("could not remove %s", folder)
+        log.error("could not remove all of %s; is there something of another user in it?", folder)
+
+
+def _open(folder: str | Path) -> None:
+    if not os.path.islink(folder):
+        with suppress(OSError):
+            os.chmod(folder, stat.S_IRWXU)

@@ -11,7 +11,7 @@ from typing import Any
 
 from howdah import telemetry
 from howdah.errors import ConfigError, Poison
-from howdah.handler import Executor, Handler
+from howdah.handler import Executor, Handler, check_body, finished, is_unfinished
 from howdah.job import Job
 from howdah.outcome import Ack
 from howdah.retry import Retries
@@ -51,6 +51,8 @@ class TableHandler(Handler):
             raise ConfigError(f"the handler of table {kind} needs a method execute(record), {target!r} has none")
         self._made: Any = None if is_class else target
         execute = target if plain else target.execute
+        for each in (execute, *(() if plain else (getattr(target, name, None) for name in HOOKS))):
+            check_body(f"the handler of table {kind}", each)
         self._is_async = inspect.iscoroutinefunction(execute)
         self._has = {name: not plain and callable(getattr(target, name, None)) for name in HOOKS}
         self.executor = self._choose(executor)
@@ -135,11 +137,11 @@ class TableHandler(Handler):
 
     def _wait_for(self, said: Any) -> None:
         """In a thread or process: let a hook that is a coroutine finish."""
-        if inspect.isawaitable(said):
+        if is_unfinished(said):
             if self._home is None:
-                asyncio.run(_await(said))
+                asyncio.run(finished(said))
             else:
-                asyncio.run_coroutine_threadsafe(_await(said), self._home).result()
+                asyncio.run_coroutine_threadsafe(finished(said), self._home).result()
 
     def _choose(self, executor: Executor | None) -> Executor:
         if executor == "async" and not self._is_async:
@@ -175,10 +177,5 @@ class TableHandler(Handler):
 async def _run(hook: Callable[..., Any], *args: Any) -> Any:
     """Call a hook of the user's; a plain one in a thread, for it may block."""
     if inspect.iscoroutinefunction(hook):
-        return await hook(*args)
-    said = await asyncio.to_thread(hook, *args)
-    return await said if inspect.isawaitable(said) else said
-
-
-async def _await(said: Awaitable[Any]) -> Any:
-    return await said
+        return await finished(await hook(*args))
+    return await finished(await asyncio.to_thread(hook, *args))

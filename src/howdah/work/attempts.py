@@ -82,9 +82,9 @@ class Attempts:
         """Those of these jobs of these leases."""
         return [self._running[key] for key in keys if key in self._running]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of threads and processes."""
-        self._means.close()
+        await self._means.close()
 
     def fill(self) -> None:
         """Start what waits while there are free slots."""
@@ -105,7 +105,7 @@ class Attempts:
         if attempt.begun and attempt.task is not None:
             attempt.task.cancel()
             patience = 0.1 if attempt.handler.executor == "thread" else 1.0 if why is Why.SHUTDOWN else PATIENCE
-            self._loop.call_later(patience, self._give_up, attempt)
+            self._loop.call_later(max(patience, attempt.handler.ends_within), self._give_up, attempt)
 
     # ---------------------------------------------------------------- one job, one task
 

@@ -18,13 +18,13 @@ from howdah import telemetry
 from howdah.arguments import encode
 from howdah.codes import retries
 from howdah.errors import ArgumentError, LeaseLost, Poison
-from howdah.handler import Handler
+from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
 from howdah.outcome import Ack, Cancel, Outcome, Snooze
 from howdah.retry import delay_after, lineage
 from howdah.scrub import LONGEST_MESSAGE, scrub, shorten, told
 from howdah.store import Store, Transaction
-from howdah.work.executors.process import FailedThere, Processes
+from howdah.work.executors.process import FailedThere, NotStored, Processes
 from howdah.work.report import Report
 
 log = logging.getLogger("howdah")
@@ -88,12 +88,12 @@ class Means:
             self._processes = Processes(self._slots)
         return self._processes
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of threads and end the processes."""
         if self._threads:
             self._threads.shutdown(wait=False, cancel_futures=True)
         if self._processes:
-            self._processes.close()
+            await self._processes.close()
 
 
 def execute(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Coroutine[Any, Any, Ack]:
@@ -115,6 +115,8 @@ async def execute_plain(attempt: Attempt, largest_result: int) -> Ack:
         value = await attempt.handler.call(job)
         if value is None:
             return Ack(job, OK, (perf_counter_ns() - attempt.started) // 1000)
+        if is_unfinished(value):
+            value = await finished(value)
         return _ended_with(value, attempt, largest_result)
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: the node must survive its handlers
         return ended_by(error, attempt)
@@ -150,8 +152,8 @@ async def _run(attempt: Attempt, handler: Handler, job: Job, means: Means, store
     elif handler.executor == "thread":
         value = await _in_thread(handler, job, means)
     else:
-        value = await means.processes.run(handler, job)
-    return _ended_with(value, attempt, largest_result)
+        value = await means.processes.run(handler, job, largest_result)
+    return _ended_with(await finished(value), attempt, largest_result)
 
 
 async def _in_thread(handler: Handler, job: Job, means: Means) -> Any:
@@ -188,7 +190,7 @@ async def _transact(attempt: Attempt, handler: Handler, job: Job, store: Store, 
     async def body(tx: Transaction) -> bytes | None:
         nonlocal ack
         attempt.started = perf_counter_ns()  # to wait for a connection is not work
-        value = await handler.call(job, {"tx": tx})
+        value = await finished(await handler.call(job, {"tx": tx}))
         ack = _ended_with(value, attempt, largest_result)
         if ack.outcome is not Outcome.OK:
             raise _NotDone
@@ -217,6 +219,8 @@ def _ended_with(value: Any, attempt: Attempt, largest_result: int) -> Ack:
         case Cancel(reason=reason):
             words = shorten(scrub(reason), LONGEST_MESSAGE)
             return Ack(job, Outcome.CANCELLED, took, error="Cancel", message=words or None)
+        case NotStored(message=message):
+            return Ack(job, Outcome.OK, took, error="ResultNotStored", message=message)
     try:
         return Ack(job, Outcome.OK, took, result=encode(value, what="the result", largest=largest_result))
     except ArgumentError as error:

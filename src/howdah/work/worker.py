@@ -152,7 +152,7 @@ class Worker:
             await acker
             if speaking:
                 await speaking
-            self._attempts.close()
+            await self._attempts.close()
 
     async def _claim_until_stopped(self) -> None:
         outage = Outage("claim")
@@ -237,7 +237,7 @@ class Worker:
             await wait_any(max(0.0, deadline - time.monotonic()), self._freed, self._hurry)
         for attempt in self.running:
             self._attempts.cancel(attempt, Why.SHUTDOWN)
-        until = time.monotonic() + 1.5
+        until = time.monotonic() + 1.5 + max((each.handler.ends_within for each in self.running), default=0.0)
         while any(not attempt.over for attempt in self.running) and time.monotonic() < until:
             self._freed.clear()
             await wait(self._freed, 0.1)

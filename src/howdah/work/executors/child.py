@@ -1,27 +1,30 @@
-"""The other side: a process that runs one handler at a time for its node, and ends with it."""
+"""The process that runs handlers for a worker, one job at a time, and ends with it."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
+import fcntl
 import logging
 import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from howdah.arguments import encode
 from howdah.errors import ArgumentError
-from howdah.handler import Handler
+from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
 from howdah.journal import Said, voice
 from howdah.outcome import Cancel, Snooze
 from howdah.scrub import scrub, told
+from howdah.work.executors.guard import stand_guard
 from howdah.work.executors.wire import Answer, Question, find
 from howdah.work.report import Report
 
@@ -29,16 +32,23 @@ _LENGTH = 4
 
 
 def main() -> None:
-    """Answer questions on the socket given as the first argument until it closes."""
-    link = socket.socket(fileno=int(sys.argv[1]))
+    """Answer the questions that come on a socket until it closes.
+
+    Arguments: the file descriptors of the socket and of the guard's lifeline, and the process id of the worker.
+    """
+    socket_number, lifeline, worker = map(int, sys.argv[1:4])
+    stand_guard(lifeline, worker, socket_number)
+    connection = socket.socket(fileno=socket_number)
+    connection.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
-    voice.set(_Link(link))
+    link = _Link(connection)
+    voice.set(link)
     if logging.lastResort is not None:  # where the application has set up no logging here
         logging.lastResort.setFormatter(_Discreet())
-    while (data := _read(link)) is not None:
-        answer = _answer(msgspec.msgpack.decode(data, type=Question))
-        _write(link, answer)
+    while (data := link.read()) is not None:
+        question = msgspec.msgpack.decode(data, type=Question)
+        link.begin(question)
+        link.finish(_answer(question))
 
 
 class _Discreet(logging.Formatter):
@@ -49,20 +59,62 @@ class _Discreet(logging.Formatter):
 
 
 class _Link:
-    """What a handler here speaks through: its node."""
+    """The socket to the worker. Every message is written whole, whichever thread or fork of this process writes it."""
 
-    def __init__(self, link: socket.socket) -> None:
-        self._link = link
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
         self._lock = threading.Lock()
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - locked by one process at a time, freed by its death
+        os.register_at_fork(after_in_child=self._after_fork)
+        self._job: Job | None = None
+        self._number = 0
 
-    def speak(self, _job: Job, said: Said) -> None:
+    def begin(self, question: Question) -> None:
+        """Tell the worker that the job starts now."""
+        with self._alone():
+            self._job, self._number = question.job, question.number
+            self._write(msgspec.msgpack.encode(Answer(number=self._number, started=True)))
+
+    def speak(self, job: Job, said: Said) -> None:
+        """Pass on what a job says; what it says after its end is dropped."""
+        with self._alone():
+            if job is self._job:
+                self._write(msgspec.msgpack.encode(Answer(number=self._number, said=said)))
+
+    def finish(self, answer: Answer) -> None:
+        """Tell the worker how the job ended."""
+        with self._alone():
+            self._job, answer.number = None, self._number
+            self._write(_encoded(answer))
+
+    def read(self) -> bytes | None:
+        """Return the next message; nothing when the worker closed the socket."""
+        head = self._exactly(_LENGTH)
+        return None if head is None else self._exactly(int.from_bytes(head, "big"))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
         with self._lock:
-            _write(self._link, Answer(said=said))
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
 
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()  # a thread that is not here may have held the old one
 
-def _write(link: socket.socket, answer: Answer) -> None:
-    reply = msgspec.msgpack.encode(answer)
-    link.sendall(len(reply).to_bytes(_LENGTH, "big") + reply)
+    def _write(self, message: bytes) -> None:
+        self._connection.sendall(len(message).to_bytes(_LENGTH, "big") + message)
+
+    def _exactly(self, length: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < length:
+            more = self._connection.recv(length - len(data))
+            if not more:
+                return None
+            data += more
+        return bytes(data)
 
 
 def _answer(question: Question) -> Answer:
@@ -72,49 +124,57 @@ def _answer(question: Question) -> Answer:
         current.set(question.job)
         told.set(())
         value = handler.call(question.job)
-        if inspect.isawaitable(value):
-            value = asyncio.run(_wait_for(value))
-        return _say(value)
+        if is_unfinished(value):
+            value = asyncio.run(finished(value))
+        return _outcome(value, question.largest_result)
     except BaseException as error:
         return Answer(report=Report.of(error))
 
 
-async def _wait_for(value: Any) -> Any:
-    return await value
-
-
-def _say(value: Any) -> Answer:
+def _outcome(value: Any, largest: int) -> Answer:
     match value:
+        case None:
+            return Answer()
         case Snooze(seconds=seconds):
-            return Answer(snooze=seconds)
+            if not isinstance(seconds, int | float):
+                raise ArgumentError(f"cannot snooze for {seconds!r} seconds")
+            return Answer(snooze=float(seconds))
         case Cancel(reason=reason):
             return Answer(cancel=scrub(reason))
     try:
-        return Answer(value=None if value is None else msgspec.json.decode(encode(value, what="the result")))
+        return Answer(result=encode(value, what="the result", largest=largest))
     except ArgumentError as error:
-        print(f"howdah: {error}; the job is done all the same", file=sys.stderr)
-        return Answer()
+        return Answer(not_stored=str(error))
 
 
-def _read(link: socket.socket) -> bytes | None:
-    head = _exactly(link, _LENGTH)
-    return None if head is None else _exactly(link, int.from_bytes(head, "big"))
+def _encoded(answer: Answer) -> bytes:
+    """The message for an answer; words that are no text are made text, numbers that do not fit become a failure."""
+    try:
+        return msgspec.msgpack.encode(answer)
+    except UnicodeEncodeError:
+        answer.cancel = answer.cancel and _text(answer.cancel)
+        answer.not_stored = answer.not_stored and _text(answer.not_stored)
+        if answer.report is not None:
+            answer.report = _as_text(answer.report)
+    except Exception as error:
+        answer = Answer(number=answer.number, report=_as_text(Report.of(error)))
+    return msgspec.msgpack.encode(answer)
 
 
-def _exactly(link: socket.socket, length: int) -> bytes | None:
-    data = b""
-    while len(data) < length:
-        more = link.recv(length - len(data))
-        if not more:
-            return None
-        data += more
-    return data
+def _as_text(report: Report) -> Report:
+    return Report(
+        error=_text(report.error),
+        message=_text(report.message),
+        traceback=_text(report.traceback),
+        lineage=[_text(each) for each in report.lineage],
+        retry_after=report.retry_after,
+        code=report.code,
+        hold=report.hold,
+    )
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
+def _text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
 import os
 import signal
 import socket
@@ -12,6 +14,7 @@ from typing import Any
 import msgspec
 
 from howdah.errors import HowdahError
+from howdah.exits import ended
 from howdah.handler import Handler
 from howdah.job import Job
 from howdah.journal import speak
@@ -19,9 +22,24 @@ from howdah.outcome import Cancel, Snooze
 from howdah.work.executors.wire import Answer, Question, place_of, read_frame, write_frame
 from howdah.work.report import Report
 
+log = logging.getLogger("howdah")
+
+STARTS = 3
+"""Processes tried for one job before it waits."""
+WAIT = 5.0
+"""Seconds a job waits when no process could start."""
+LAST_WORDS = 1.0
+"""Seconds to read what a dead process had written; a fork of it may hold the socket open for ever."""
+KILL_WITHIN = 5.0
+"""Seconds a guard has to end its process before the guard itself is killed."""
+
 
 class ProcessDied(HowdahError):
     """The process running the handler ended under it."""
+
+
+class NotStarted(HowdahError):
+    """The process ended, or could not start, before it began with the job."""
 
 
 class FailedThere(Exception):
@@ -32,100 +50,177 @@ class FailedThere(Exception):
         self.report = report
 
 
+class NotStored(msgspec.Struct):
+    """The result of a job that is done, and why it cannot be kept."""
+
+    message: str
+
+
 class Processes:
-    """Up to ``most`` children, kept warm between jobs."""
+    """Up to ``most`` processes, kept warm between jobs."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._idle: list[Child] = []
         self._all: set[Child] = set()
 
-    async def run(self, handler: Handler, job: Job) -> Any:
-        """Run the handler in a child; cancelling this kills the child."""
-        child = self._idle.pop() if self._idle else await self._spawn()
+    async def run(self, handler: Handler, job: Job, largest_result: int) -> Any:
+        """Run the handler in a process; cancelling this kills the process.
+
+        A process that ends before it began with the job costs the job nothing: it runs in another one.
+        """
+        error: Exception | None = None
+        for _ in range(STARTS):
+            try:
+                return _outcome(await self._ask(handler, job, largest_result))
+            except (NotStarted, OSError) as failed:
+                error = failed
+        log.error("job %s (%s) waits: no process for it could start: %s", job.id, job.kind, error)
+        return Snooze(WAIT)
+
+    async def close(self) -> None:
+        """End every process."""
+        children, self._all = self._all, set()
+        self._idle.clear()
+        for child in children:
+            child.kill()
+        await asyncio.gather(*(child.gone() for child in children))
+
+    async def _ask(self, handler: Handler, job: Job, largest_result: int) -> Answer:
+        child = await self._take()
         try:
-            answer = await child.ask(handler, job)
+            answer = await child.ask(handler, job, largest_result)
         except BaseException:
-            await self._kill(child)
+            await self._end(child)
             raise
         self._idle.append(child)
-        if answer.report is not None:
-            raise FailedThere(answer.report)
-        if answer.snooze is not None:
-            return Snooze(answer.snooze)
-        if answer.cancel is not None:
-            return Cancel(answer.cancel)
-        return answer.value
+        return answer
 
-    def close(self) -> None:
-        """Kill every child."""
-        for child in self._all:
-            child.kill()
-        self._all.clear()
-        self._idle.clear()
-
-    async def _spawn(self) -> Child:
+    async def _take(self) -> Child:
+        while self._idle:
+            child = self._idle.pop()
+            if child.lives:
+                return child
+            await self._end(child)
         child = await Child.start()
         self._all.add(child)
         return child
 
-    async def _kill(self, child: Child) -> None:
+    async def _end(self, child: Child) -> None:
         self._all.discard(child)
         child.kill()
-        await asyncio.shield(child.process.wait())
+        await asyncio.shield(child.gone())
 
 
 class Child:
-    """One process and the socket to it."""
+    """One process, the guard that is its parent, and the sockets to both."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        guard: asyncio.subprocess.Process,
+        lifeline: socket.socket,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        self.process = process
+        self._guard = guard
+        self._lifeline = lifeline
         self._reader = reader
         self._writer = writer
+        self._numbers = itertools.count(1)
+        # the guard ends as the process did, and the socket alone does not tell: a fork may hold it open
+        self._ended = asyncio.ensure_future(guard.wait())
 
     @classmethod
     async def start(cls) -> Child:
+        """Start a process that waits for its first job."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "howdah.work.executors.child",
-                str(theirs.fileno()),
-                str(os.getpid()),
-                pass_fds=(theirs.fileno(),),
-                stdin=asyncio.subprocess.DEVNULL,
-                start_new_session=True,  # a Ctrl-C in the terminal is for the node alone
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        reader, writer = await asyncio.open_connection(sock=ours)
-        return cls(process, reader, writer)
-
-    async def ask(self, handler: Handler, job: Job) -> Answer:
-        question = Question(place=place_of(handler.function), kind=handler.kind, job=job)
+        lifeline, guarded = socket.socketpair()
         try:
-            await write_frame(self._writer, msgspec.msgpack.encode(question))
-            while (answer := msgspec.msgpack.decode(await read_frame(self._reader), type=Answer)).said:
-                speak(answer.said)
-            return answer
-        except (EOFError, OSError):
-            raise ProcessDied(await self._epitaph()) from None
+            with theirs, guarded:
+                guard = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "howdah.work.executors.child",
+                    str(theirs.fileno()),
+                    str(guarded.fileno()),
+                    str(os.getpid()),
+                    pass_fds=(theirs.fileno(), guarded.fileno()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    start_new_session=True,  # a Ctrl-C in the terminal is for the node alone
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                )
+            reader, writer = await asyncio.open_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            lifeline.close()
+            raise
+        return cls(guard, lifeline, reader, writer)
 
-    async def _epitaph(self) -> str:
-        code = await self.process.wait()
-        if code >= 0:
-            return f"the process running the handler exited with code {code}"
-        name = signal.Signals(-code).name
-        hint = ", maybe out of memory" if -code == signal.SIGKILL else ""
-        return f"the process running the handler was killed by {name}{hint}"
+    @property
+    def lives(self) -> bool:
+        """Whether it can be given a job, as far as is known."""
+        return not self._ended.done() and not self._reader.at_eof()
+
+    async def ask(self, handler: Handler, job: Job, largest_result: int) -> Answer:
+        """Run a job; :class:`NotStarted` if the process ended before it began with it."""
+        number = next(self._numbers)
+        question = Question(number, place_of(handler.function), handler.kind, job, largest_result)
+        message = msgspec.msgpack.encode(question)
+        started = asyncio.Event()
+        talking = asyncio.ensure_future(self._talk(number, message, started))
+        try:
+            await asyncio.wait({talking, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not talking.done():
+                await asyncio.wait({talking}, timeout=LAST_WORDS)
+            if talking.done() and (answer := talking.result()) is not None:
+                return answer
+            code = await asyncio.shield(self._ended)
+        finally:
+            talking.cancel()
+        if not started.is_set():
+            raise NotStarted(f"the process {ended(code)} before it began with the job")
+        hint = ", maybe out of memory" if code == -signal.SIGKILL else ""
+        raise ProcessDied(f"the process running the handler {ended(code)}{hint}")
 
     def kill(self) -> None:
-        """End it now."""
-        if self.process.returncode is None:
-            try:
-                os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        """End the process and all it started: without its lifeline the guard does so."""
+        self._lifeline.close()
         self._writer.close()
+
+    async def gone(self) -> None:
+        """Wait until it has ended."""
+        try:
+            async with asyncio.timeout(KILL_WITHIN):
+                await asyncio.shield(self._ended)
+        except TimeoutError:
+            self._guard.kill()
+            await self._ended
+
+    async def _talk(self, number: int, message: bytes, started: asyncio.Event) -> Answer | None:
+        """Send the question and return its answer; nothing if the socket closed before it came."""
+        try:
+            await write_frame(self._writer, message)
+            while True:
+                answer = msgspec.msgpack.decode(await read_frame(self._reader), type=Answer)
+                if answer.number != number:
+                    continue  # said by a fork of an earlier job
+                if answer.started:
+                    started.set()
+                elif answer.said:
+                    speak(answer.said)
+                else:
+                    return answer
+        except (EOFError, OSError):
+            return None
+
+
+def _outcome(answer: Answer) -> Any:
+    if answer.report is not None:
+        raise FailedThere(answer.report)
+    if answer.snooze is not None:
+        return Snooze(answer.snooze)
+    if answer.cancel is not None:
+        return Cancel(answer.cancel)
+    if answer.not_stored is not None:
+        return NotStored(answer.not_stored)
+    return None if answer.result is None else msgspec.Raw(answer.result)

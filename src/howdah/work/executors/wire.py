@@ -24,16 +24,25 @@ _LENGTH = struct.Struct("!I")
 class Question(msgspec.Struct):
     """Run this job with the handler found at ``place``."""
 
+    number: int
+    """Of this question; everything that is said about it carries the same number."""
     place: tuple[str, str, str]
     kind: str
     job: Job
+    largest_result: int
+    """Bytes of JSON."""
 
 
 class Answer(msgspec.Struct):
-    """How it went; or, before that, something the handler said."""
+    """That a job starts, or something its handler said, or how it ended."""
 
+    number: int = 0
+    started: bool = False
     said: Said | None = None
-    value: Any = None
+    result: bytes | None = None
+    """JSON."""
+    not_stored: str | None = None
+    """Why the result of a job that is done cannot be kept."""
     snooze: float | None = None
     cancel: str | None = None
     report: Report | None = None
