@@ -205,32 +205,39 @@ async def test_the_change_step_by_step(database, conn, seen):
         select 'orders', position, howdah.part_of(stream_type, stream_id, 2), '', '', '', 1 from howdah.event"""
     )
 
+    run = await conn.fetchval("select howdah.begin_run()")
+
     async def reshape(number):
         return await conn.fetchval("select howdah.reshape('orders', $1)", number)
+
+    async def epoch(part=0):
+        return await conn.fetchval("select epoch from howdah.share where part = $1", part)
 
     async def stands():
         return [
             tuple(row)
             for row in await conn.fetch(
-                """select part, k.position, s.epoch, c.upto from howdah.checkpoint k join howdah.share s
+                """select part, k.position, s.epoch >> 24, c.upto from howdah.checkpoint k join howdah.share s
                 using (consumer, part) join howdah.consumer c on c.name = consumer order by part"""
             )
         ]
 
+    before = await epoch()
     assert await reshape(3) is False
     assert await stands() == [(0, 5, 2, 9), (1, 9, 2, 9)]
     assert await reshape(3) is False
     assert await stands() == [(0, 5, 2, 9), (1, 9, 2, 9)], "nobody is disturbed twice"
-    assert await conn.fetchval(settle, "orders", 0, 1, 1, 5, 9, 1, 0.0) is None, "a batch from before"
+    assert await conn.fetchval(settle, "orders", 0, 1, before, 5, 9, 1, 0.0, run) is None, "a batch from before"
     assert await reshape(2) is True
     assert await stands() == [(0, 5, 3, None), (1, 9, 3, None)]
 
     assert await reshape(3) is False
-    assert await conn.fetchval(settle, "orders", 0, 1, 4, 5, 9, 1, 0.0) is True
+    other = await epoch(1)
+    assert await conn.fetchval(settle, "orders", 0, 1, await epoch(), 5, 9, 1, 0.0, run) is True
     assert await reshape(3) is True
     assert await stands() == [(part, 9, 5, None) for part in range(3)]
     assert set((await owners(conn)).values()) == {None}
-    assert await conn.fetchval(settle, "orders", 1, 1, 4, 9, 12, 1, 0.0) is None
+    assert await conn.fetchval(settle, "orders", 1, 1, other, 9, 12, 1, 0.0, run) is None
     wrong = """select count(*) from howdah.parked p join howdah.event e using (position)
         where p.part <> howdah.part_of(e.stream_type, e.stream_id, 3)"""
     assert await conn.fetchval(wrong) == 0

@@ -41,7 +41,8 @@ class LogAdmin:
             frontier = await self._frontier(conn)
             holders = [Holder(**row) for row in await conn.fetch(self._sql["holders"], MOST_HOLDERS)]
             leading = await conn.fetchrow(self._sql["leading"])
-        return LogStatus(head=frontier.head, frontier=frontier.safe, holders=holders, **leading)
+            identity = await conn.fetchrow(self._sql["identity"])
+        return LogStatus(head=frontier.head, frontier=frontier.safe, holders=holders, **leading, **identity)
 
     async def consumers(self, name: str | None = None) -> Sequence[ConsumerRow]:
         """Every consumer, part by part: owner, position, lag, rate, state, last error."""

@@ -30,7 +30,7 @@ class Dispatcher:
 
     def __init__(self, database: Database, *, interval: float, hears: Callable[[], bool]) -> None:
         self._session = Session(database, "frontier")
-        self._sql = sql.load("howdah.log", schema=database.schema)["frontier"]
+        self._sql = sql.load("howdah.log", schema=database.schema)["look"]
         self._interval = interval
         self._hears = hears
         self._rung = asyncio.Event()
@@ -38,7 +38,7 @@ class Dispatcher:
         self._held = 0
         self._moved_at = time.monotonic()
         self.frontier = Frontier(0, 0, False)
-        """As it was seen last."""
+        """As it was seen last, in the run of the server that it names."""
         self.looks = 0
 
     def ring(self) -> None:
@@ -70,16 +70,21 @@ class Dispatcher:
         return self.frontier.safe > beyond
 
     async def look(self, sign: int = 0) -> bool:
-        """Look once; returns whether the frontier moved."""
-        before = self.frontier.safe
+        """Look once; returns whether the frontier moved, or the server is another one or was restarted."""
+        before = self.frontier
         self.frontier = Frontier(*await self._session.fetchrow(self._sql, sign))
         self.looks += 1
-        if self.frontier.safe == before:
+        if (self.frontier.safe, self.frontier.run) == (before.safe, before.run):
             return False
         self._held, self._moved_at = 0, time.monotonic()
         self._news.set()
         self._news = asyncio.Event()
         return True
+
+    def drop(self) -> None:
+        """Throw the connection away, and with it what it showed."""
+        self._session.drop()
+        self.frontier = Frontier(0, 0, False)
 
     async def _look_and_rest(self) -> float:
         """Look, and say how long the next look can wait."""

@@ -98,3 +98,9 @@ class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The node that assigns consumers."""
     leader_name: str | None
     since: datetime | None
+    system: int
+    """The identifier of the PostgreSQL cluster."""
+    timeline: int
+    """Rises when a standby is promoted or a backup restored: events may be gone, and their positions given out again."""
+    run: int | None
+    """Changes with every start, crash and promotion of the server; ``None``: no node has looked at the log since."""
