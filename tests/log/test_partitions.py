@@ -193,6 +193,38 @@ async def test_a_checkpoint_that_is_locked_holds_up_the_change_but_no_assignment
     await old.close()
 
 
+async def test_a_change_under_way_is_given_up_when_a_node_of_the_old_code_joins(database, conn, seen):
+    """Else all parts would wait at one position until it leaves."""
+    old, new = parted(database.dsn, 3), parted(database.dsn, 4)
+    async with node(old, **QUICK) as first:
+        await eventually(held(conn, first))
+        async with node(new, **QUICK):
+            await eventually(lambda: registered(conn, 2))
+            await conn.execute("update howdah.consumer set upto = 0")
+            await conn.execute("update howdah.share set epoch = epoch + 1")
+            for stream in range(12):
+                made = await old.log.append(f"S-{stream}", {"type": "T"})
+            await old.log.wait_for("orders", made, timeout=30)
+            assert await partitions(conn) == 3
+    await assert_once_and_in_order(conn)
+    await old.close()
+    await new.close()
+
+
+async def test_a_part_that_retries_holds_up_no_other_part(conn):
+    await conn.execute("select howdah.declare_consumer('orders', 2, null, null, 0)")
+    await conn.execute("update howdah.checkpoint set position = 5 + 4 * part, failures = 1 - part")
+    reshape, upto = "select howdah.reshape('orders', 3)", "select upto from howdah.consumer"
+
+    assert (await conn.fetchval(reshape), await conn.fetchval(upto)) == (False, None)
+    await conn.execute("update howdah.checkpoint set failures = 0")
+    assert (await conn.fetchval(reshape), await conn.fetchval(upto)) == (False, 9)
+    await conn.execute("update howdah.checkpoint set failures = 1 where part = 0")
+    assert (await conn.fetchval(reshape), await conn.fetchval(upto)) == (False, None), (
+        "also when it begins to retry now"
+    )
+
+
 async def test_the_change_step_by_step(database, conn, seen):
     """All parts come to one position first; a batch that was under way is refused; a change can be taken back."""
     settle = sql.load("howdah.log", schema="howdah")["settle"]

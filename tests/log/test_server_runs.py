@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from howdah import Howdah
 from howdah.log.read import Frontier, is_restarted
 from howdah.pg import migrate, sql
 from howdah.pg.database import Database

@@ -48,7 +48,7 @@ class LogAdmin:
         """Every consumer, part by part: owner, position, lag, rate, state, last error."""
         async with self._reach() as conn:
             frontier = await self._frontier(conn)
-            rows = await conn.fetch(self._sql["consumers"], frontier.safe, DEAD, timeout=PATIENCE)
+            rows = await conn.fetch(self._sql["consumers"], frontier.head, DEAD, timeout=PATIENCE)
         found = [ConsumerRow(**row) for row in rows if name is None or row["consumer"] == name]
         if name is not None and not found:
             raise unknown(name)

@@ -76,8 +76,8 @@ class Batch:
     async def run(self, pool: Any, idle: float, settle: Callable[[Any], Awaitable[None]], *, careful: bool) -> None:
         """Handle them, then ``settle(conn)``, and commit.
 
-        ``careful``: each within a savepoint, up to the first that raises. Those before it are settled. Time spent waiting
-        for a connection of the pool does not count against the timeout.
+        ``careful``: each within a savepoint, up to the first that raises. Those before it are settled. Waiting for a
+        connection of the pool does not count against the timeout.
         """
         limit, clock = self._consumer.options.timeout, asyncio.get_running_loop().time
 
