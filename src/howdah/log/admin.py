@@ -82,14 +82,13 @@ class LogAdmin:
 
         It handles again, or leaves out, what lies between. A halted one goes on.
         """
-        async with self._reach() as conn:
+        async with self._reach() as conn, conn.transaction():  # one transaction is in one run of the server
             position = await self._position(conn, to)
-            async with conn.transaction():
-                was = await self._stand(conn, name, part)
-                if not await conn.fetch(self._sql["reset"], name, part, position):
-                    raise unknown(name, part)
-                before, after = {"position": was["position"]}, {"position": position, "part": part}
-                await self._trail.record(conn, "reset", "consumer", [name], before=before, after=after)
+            was = await self._stand(conn, name, part)
+            if not await conn.fetch(self._sql["reset"], name, part, position):
+                raise unknown(name, part)
+            before, after = {"position": was["position"]}, {"position": position, "part": part}
+            await self._trail.record(conn, "reset", "consumer", [name], before=before, after=after)
         return position
 
     async def skip(self, name: str, *, part: int | None = None) -> Sequence[int]:
