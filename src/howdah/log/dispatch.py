@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from howdah.log.read import Frontier
+from howdah.log.read import UNSEEN, Look
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
 from howdah.service import Outage, wait_any
@@ -37,7 +37,7 @@ class Dispatcher:
         self._news = asyncio.Event()
         self._held = 0
         self._moved_at = time.monotonic()
-        self.frontier = Frontier(0, 0, False)
+        self.frontier = UNSEEN
         """As it was seen last, in the run of the server that it names."""
         self.looks = 0
 
@@ -72,7 +72,7 @@ class Dispatcher:
     async def look(self, sign: int = 0) -> bool:
         """Look once; returns whether the frontier moved, or the server is another one or was restarted."""
         before = self.frontier
-        self.frontier = Frontier(*await self._session.fetchrow(self._sql, sign))
+        self.frontier = Look(*await self._session.fetchrow(self._sql, sign))
         self.looks += 1
         if (self.frontier.safe, self.frontier.run) == (before.safe, before.run):
             return False
@@ -84,7 +84,7 @@ class Dispatcher:
     def drop(self) -> None:
         """Throw the connection away, and with it what it showed."""
         self._session.drop()
-        self.frontier = Frontier(0, 0, False)
+        self.frontier = UNSEEN
 
     async def _look_and_rest(self) -> float:
         """Look, and say how long the next look can wait."""

@@ -33,8 +33,19 @@ class Frontier(NamedTuple):
     """No event can appear at or below this position any more."""
     held: bool
     """Whether an append is open."""
-    run: int | None = None
-    """The run of the server that this is true in; a crash or a failover begins another."""
+
+
+class Look(NamedTuple):
+    """A frontier, and the run of the server that it is true in."""
+
+    head: int
+    safe: int
+    held: bool
+    run: int | None
+    """A crash or a failover begins another; ``None``: unknown."""
+
+
+UNSEEN = Look(0, 0, False, None)
 
 
 class Reader:
@@ -49,7 +60,7 @@ class Reader:
     async def frontier(self) -> Frontier:
         """How far the log can be read now."""
         async with self._reach() as conn:
-            return Frontier(*await conn.fetchrow(self._sql["look"], 0))
+            return Frontier(*await conn.fetchrow(self._sql["frontier"], 0))
 
     async def stream(
         self, stream: str, *, after: int, before: int | None, types: Iterable[str] | None, backwards: bool, limit: int
@@ -80,7 +91,7 @@ class Reader:
         for left in reversed(range(TRIES)):
             try:
                 async with self._reach() as conn:
-                    frontier = Frontier(*await conn.fetchrow(self._sql["look"], 0))
+                    frontier = Look(*await conn.fetchrow(self._sql["look"], 0))
                     upto = frontier.safe if before is None else min(frontier.safe, before - 1)
                     rows = await conn.fetch(self._sql[verb], after, upto, *scope, limit, frontier.run)
                 return events_of(rows, self._decoder)
