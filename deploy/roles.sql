@@ -75,6 +75,8 @@ begin
     grant execute on all functions in schema howdah to howdah_worker, howdah_fleet;
     grant execute on function howdah.frontier, howdah.channel, howdah.log_channel, howdah.part_of, howdah.job_at, howdah.fingerprint
         to howdah_read;
+    grant execute on function howdah.begin_run, howdah.server_run, howdah.check_run, howdah.log_identity, howdah.barred, howdah.declarers
+        to howdah_read;
 
     grant select, insert, update, delete on all tables in schema howdah to howdah_worker, howdah_fleet;
     grant select on all tables in schema howdah to howdah_read;
@@ -95,8 +97,9 @@ begin
     revoke insert, update, delete on howdah.migration, howdah.jobs from howdah_worker, howdah_fleet;
     revoke update, delete on howdah.event from howdah_worker;
     revoke update, delete, truncate on howdah.audit from howdah_worker, howdah_fleet;
-    revoke insert, update, delete on howdah.event, howdah.consumer, howdah.share, howdah.checkpoint, howdah.parked, howdah.leader
-        from howdah_fleet;
+    revoke insert, update, delete on howdah.event, howdah.consumer, howdah.share, howdah.checkpoint, howdah.parked, howdah.leader,
+        howdah.declaration from howdah_fleet;
+    revoke insert, update, delete on howdah.server_run from howdah_worker, howdah_fleet;
     revoke insert, update, delete on howdah.webhook, howdah.notice, howdah.queue_mark, howdah.queue_stuck from howdah_fleet;
     revoke all on howdah.api_token, howdah.login from howdah_worker;
     revoke insert, update, delete on howdah.api_token from howdah_fleet;

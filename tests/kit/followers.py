@@ -160,7 +160,7 @@ class Followers(Farm):
 
 
 UNFENCED = """update {schema}.checkpoint k set position = greatest(k.position, $6), handled = k.handled + $7, rate = $8
-where k.consumer = $1 and k.part = $2::int and ($3::int, $4::int8, $5::int8) is not null
+where k.consumer = $1 and k.part = $2::int and ($3::int, $4::int8, $5::int8, $9::int8) is not null
 returning true as settled"""
 
 

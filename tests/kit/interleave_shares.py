@@ -28,7 +28,7 @@ class Stand:
 
     async def portrait(self, conn: Any) -> Any:
         share = await conn.fetchrow(
-            "select s.node, s.epoch, k.position, k.failures, k.halted, k.error_position, c.paused"
+            "select s.node, s.epoch >> 24, k.position, k.failures, k.halted, k.error_position, c.paused"
             " from howdah.share s join howdah.checkpoint k using (consumer, part)"
             " join howdah.consumer c on c.name = s.consumer"
         )
@@ -56,6 +56,7 @@ class Stand:
 
 async def prepare(conn: Any) -> Stand:
     """Make the log, and where effects are noted."""
+    await conn.execute("select howdah.begin_run()")
     await conn.execute("create table applied (position bigint not null)")
     await conn.execute(f"insert into howdah.node (name) select 'node ' || i from generate_series(1, {SUCCESSOR}) i")
     for _ in range(TO):
@@ -63,12 +64,17 @@ async def prepare(conn: Any) -> Stand:
     return Stand()
 
 
+async def run(conn: Any) -> int:
+    """The run of the server."""
+    return int(await conn.fetchval("select howdah.server_run()"))
+
+
 async def advance(_stand: Stand, conn: Any) -> str:
     """A batch: its effects and its checkpoint, or neither."""
     try:
         async with conn.transaction():
             await conn.execute(f"insert into applied select i from generate_series({AT + 1}, {TO}) i")
-            given = (NAME, PART, OWNER, EPOCH, AT, TO, TO - AT, 1.0)
+            given = (NAME, PART, OWNER, EPOCH, AT, TO, TO - AT, 1.0, await run(conn))
             if not await conn.fetchval(STATEMENTS["settle"], *given):
                 raise LeaseLost
     except LeaseLost:
@@ -81,7 +87,8 @@ async def park(_stand: Stand, conn: Any) -> str:
     try:
         async with conn.transaction():
             await conn.execute(STATEMENTS["park"], NAME, PART, FAILED_AT, "E", "m", "t", 2)
-            if not await conn.fetchval(STATEMENTS["settle"], NAME, PART, OWNER, EPOCH, AT, FAILED_AT, 0, 1.0):
+            given = (NAME, PART, OWNER, EPOCH, AT, FAILED_AT, 0, 1.0, await run(conn))
+            if not await conn.fetchval(STATEMENTS["settle"], *given):
                 raise LeaseLost
     except LeaseLost:
         return "lost"
@@ -89,7 +96,7 @@ async def park(_stand: Stand, conn: Any) -> str:
 
 
 async def fault(_stand: Stand, conn: Any) -> bool:
-    given = (NAME, PART, OWNER, EPOCH, 2, True, FAILED_AT, "E", "m", "t")
+    given = (NAME, PART, OWNER, EPOCH, 2, True, FAILED_AT, "E", "m", "t", await run(conn))
     return bool(await conn.fetchval(STATEMENTS["fault"], *given))
 
 

@@ -262,3 +262,12 @@ async def test_two_logs_in_one_database(watch, a, b, direct):
     assert tuple(await watch.conn.fetchrow('select * from "other log".frontier()')) == (1, 0, True)
     await a.execute("commit")
     assert tuple(await watch.conn.fetchrow('select * from "other log".frontier()')) == (1, 1, False)
+
+
+@pytest.mark.superuser("sets session_replication_role")
+async def test_a_session_that_replicates_is_behind_the_gate_too(watch, a, b):
+    await a.execute("set session_replication_role = replica")
+    await a.execute("begin")
+    assert await append(a) == 1
+    assert await append(b, "S-2") == 2
+    assert await watch.frontier() == (2, 0, True)

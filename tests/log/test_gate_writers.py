@@ -219,6 +219,44 @@ def tight():
         yield server
 
 
+@pytest.mark.parametrize("notify", ["on", "off"])
+async def test_an_append_can_be_prepared_while_a_consumer_sleeps(tight, notify):
+    """Without its notification; the consumer sees the open append, and looks again until it has ended."""
+    async with connections_to(tight.dsn) as connect:
+        a, watch = await connect(), Watch(await connect())
+        await watch.conn.execute("select howdah.frontier(60000)")  # a consumer is about to sleep
+        await a.execute("begin")
+        await a.execute(f"set local howdah.notify = {notify}")
+        made = await append(a, f"S-{notify}")
+        await watch.conn.execute("select setval('howdah.log_sign', 0)")  # for the tests that come next
+        if notify == "on":
+            with pytest.raises(asyncpg.FeatureNotSupportedError, match="NOTIFY"):
+                await a.execute("prepare transaction 'quiet'")
+            return
+        await a.execute("prepare transaction 'quiet'")
+        assert (await watch.frontier())[1:] == (made - 1, True)
+        await a.execute("commit prepared 'quiet'")
+        assert (await watch.frontier())[1:] == (made, False)
+
+
+async def test_a_consumer_held_back_by_a_prepared_append_is_behind(tight):
+    app = Howdah(tight.dsn)
+    async with connections_to(tight.dsn) as connect:
+        a, b = await connect(), await connect()
+        await a.execute("select howdah.declare_consumer('held', 1, null, null, null)")
+        await a.execute("begin")
+        await append(a, "H-1")
+        await a.execute("prepare transaction 'late'")
+        await append(b, "H-2", 2)
+        [row] = await app.log.admin.consumers("held")
+        await b.execute("rollback prepared 'late'")
+        await b.execute("delete from howdah.consumer")
+    await app.close()
+
+    assert row.lag == 3
+    assert row.lag_seconds is not None
+
+
 async def test_a_prepared_append_holds_the_frontier(tight):
     app = Howdah(tight.dsn)
     async with connections_to(tight.dsn) as connect:

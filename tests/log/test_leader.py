@@ -284,3 +284,26 @@ async def advisory_locks(conn):
         where l.locktype = 'advisory' and a.application_name = 'howdah leader' and l.granted
           and l.database = (select oid from pg_database where datname = current_database())"""
     )
+
+
+async def test_a_node_whose_row_was_pruned_consumes_again_once_it_is_back(database, conn):
+    """It was frozen until it counted as offline. Its heartbeat makes the row anew, without what it can consume."""
+    app, seen = following(database.dsn, "a", "b")
+    async with node(app, **QUICK) as only:
+        await eventually(held(conn, only))
+        async with conn.transaction():
+            await conn.execute("create temp table pruned as select * from howdah.node")
+            await conn.execute("delete from howdah.node")
+        await conn.execute("update howdah.share set node = null, epoch = epoch + 1")  # as another leader would
+        await conn.execute("update pruned set consumers = null, declared = null, beat_at = clock_timestamp()")
+        await conn.execute(
+            "insert into howdah.node overriding system value select * from pruned on conflict (id) do nothing"
+        )
+
+        await eventually(held(conn, only))
+        assert await eventually(lambda: leads(conn, only))
+        made = await app.log.append("S-1", {"type": "T"})
+        for name in "ab":
+            await app.log.wait_for(name, made)
+    assert sorted(seen) == [("a", made.position), ("b", made.position)]
+    await app.close()

@@ -31,8 +31,8 @@ insert into howdah.event (stream_type, stream_id, version, type, data)
     select case when s % 10 = 0 then 'Customer' else 'Order' end, s::text, v, 'Type' || v % 10, '{{"n": 1}}'
     from generate_series(1, {EVENTS // STREAMS}) v, generate_series(1, {STREAMS}) s;
 insert into howdah.consumer (name, partitions) select 'c' || g, 4 from generate_series(1, 200) g;
-insert into howdah.share (consumer, part, node)
-    select 'c' || g, p, 1 from generate_series(1, 200) g, generate_series(0, 3) p;
+insert into howdah.share (consumer, part, node, epoch)
+    select 'c' || g, p, 1, 1 from generate_series(1, 200) g, generate_series(0, 3) p;
 insert into howdah.checkpoint (consumer, part, position)
     select 'c' || g, p, 500000 from generate_series(1, 200) g, generate_series(0, 3) p;
 """
@@ -64,7 +64,10 @@ async def look(big: Database, request: pytest.FixtureRequest):
     conn = await (big.connect("plans") if ours else asyncpg.connect(big.dsn, statement_cache_size=0))
     statements = sql.load("howdah.log", schema="howdah")
 
+    run = await conn.fetchval("select howdah.begin_run()")
+
     async def look(verb: str, *args: Any) -> tuple[dict[str, Any], int]:
+        args = tuple(run if arg is RUN else arg for arg in args)
         for _ in range(2):  # the first call also reads the catalogue
             transaction = conn.transaction()
             await transaction.start()
@@ -93,17 +96,19 @@ def quoted(value: Any) -> str:
 
 
 MIDDLE = 500_000
+RUN: Any = object()
+"""Stands for the run of the server, where a statement takes it."""
 
 
 async def test_follow(look):
-    plan, pages = await look("follow", MIDDLE, EVENTS, 1000)
+    plan, pages = await look("follow", MIDDLE, EVENTS, 1000, RUN)
     assert not walks(plan)
     assert plan["Actual Rows"] == 1000
     assert pages < 60
 
 
 async def test_follow_of_nothing(look):
-    plan, pages = await look("follow", EVENTS, EVENTS, 1000)
+    plan, pages = await look("follow", EVENTS, EVENTS, 1000, RUN)
     assert not walks(plan)
     assert pages < 10
 
@@ -121,7 +126,7 @@ async def test_follow_of_nothing(look):
 )
 async def test_follow_with_a_scope(look, scope, most):
     """At worst it looks through one window."""
-    plan, pages = await look("follow_scoped", MIDDLE, MIDDLE + WINDOW, 1000, *scope)
+    plan, pages = await look("follow_scoped", MIDDLE, MIDDLE + WINDOW, 1000, *scope, RUN)
     assert not walks(plan)
     assert pages < most
 
@@ -145,14 +150,14 @@ async def test_the_end_of_a_stream(look, verb):
 @pytest.mark.parametrize("verb", ["read_forwards", "read_backwards"])
 @pytest.mark.parametrize("after", [0, MIDDLE])
 async def test_a_page_by_position(look, verb, after):
-    plan, pages = await look(verb, after, EVENTS, None, None, 1000)
+    plan, pages = await look(verb, after, EVENTS, None, None, 1000, RUN)
     assert not walks(plan)
     assert pages < 60
 
 
 @pytest.mark.parametrize("verb", ["read_forwards", "read_backwards"])
 async def test_a_page_with_a_filter(look, verb):
-    plan, pages = await look(verb, 0, EVENTS, ["Customer"], None, 1000)
+    plan, pages = await look(verb, 0, EVENTS, ["Customer"], None, 1000, RUN)
     assert not walks(plan)
     assert pages < 300
 
@@ -172,7 +177,7 @@ async def test_heads(look):
 
 
 async def test_settle(look):
-    plan, pages = await look("settle", "c77", 2, 1, 1, MIDDLE, MIDDLE + 100, 100, 5.0)
+    plan, pages = await look("settle", "c77", 2, 1, 1, MIDDLE, MIDDLE + 100, 100, 5.0, RUN)
     assert plan["Actual Rows"] == 1
     assert pages < 40
 

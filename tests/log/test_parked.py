@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from howdah import Backoff, ConfigError, Howdah, Poison
+from howdah.pg import sql
 from kit.node import drain, eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -144,6 +145,83 @@ async def test_an_event_that_is_gone_is_still_listed(app, conn, seen, bad):
     await conn.execute("delete from howdah.event")
     [row] = await app.log.admin.parked()
     assert (row.position, row.stream, row.data) == (1, None, None)
+
+
+async def test_an_event_that_another_node_handled_meanwhile_is_not_parked_again(app, conn, seen):
+    """Its owner tries it for so long that the share moves, and fails when the next owner is done with it."""
+    begun, go, tries = asyncio.Event(), asyncio.Event(), [0]
+
+    @app.consumer("shaky", on_failure="park", max_failures=1, retry=AT_ONCE)
+    async def shaky(event, tx):
+        tries[0] += 1
+        mine = tries[0]
+        if mine == 2:
+            begun.set()
+            await go.wait()
+        if mine <= 2:
+            raise ValueError(f"try {mine}")
+        await tx.execute("insert into seen (version) values ($1)", event.version)
+
+    await append(app, 1)
+    async with node(app):
+        await parked(app, 1)
+        await app.log.admin.retry_parked("shaky")
+        await asyncio.wait_for(begun.wait(), 30)
+        await conn.execute("update howdah.share set epoch = epoch + 1")  # as when it moves away and back
+        await conn.execute("delete from howdah.parked")  # the next owner handled it
+        await conn.execute("insert into seen (version) values (1)")
+        go.set()
+        await eventually(lambda: asyncio.sleep(0, tries[0] >= 2))
+        last = await append(app, 1)
+        await app.log.wait_for("shaky", last, timeout=30)
+
+    assert list(await app.log.admin.parked()) == []
+    assert await seen() == [1, 2]
+
+
+async def test_an_event_that_is_dropped_while_it_is_tried_again_stays_dropped(app, seen):
+    begun, go, tries = asyncio.Event(), asyncio.Event(), [0]
+
+    @app.consumer("shaky", on_failure="park", max_failures=1, retry=AT_ONCE)
+    async def shaky(event, tx):
+        tries[0] += 1
+        if tries[0] == 2:
+            begun.set()
+            await go.wait()
+        if tries[0] <= 2:
+            raise ValueError("no")
+
+    await append(app, 1)
+    async with node(app):
+        await parked(app, 1)
+        await app.log.admin.retry_parked("shaky")
+        await asyncio.wait_for(begun.wait(), 30)
+        assert await app.log.admin.drop_parked("shaky") == [1]
+        go.set()
+        last = await append(app, 1)
+        await app.log.wait_for("shaky", last, timeout=30)
+
+    assert list(await app.log.admin.parked()) == []
+
+
+@pytest.mark.parametrize("foreign", ["node", "epoch", "run"])
+async def test_only_the_owner_keeps_an_event_parked(app, conn, seen, bad, foreign):
+    bad.add(1)
+    await append(app, 1)
+    async with node(app):
+        await parked(app, 1)
+    await app.log.admin.retry_parked("shaky")
+    await conn.execute("update howdah.share set node = 7")
+    given = dict(
+        await conn.fetchrow("select node, epoch, 1::int8 as position, howdah.begin_run() as run from howdah.share")
+    )
+    repark = sql.load("howdah.log", schema="howdah")["repark"]
+
+    for fence in ({**given, foreign: given[foreign] + 1}, given):
+        kept = await conn.fetchval(repark, "shaky", 0, *fence.values(), "E", "again", "t")
+        assert (kept is not None) == (fence is given)
+    [row] = await app.log.admin.parked()
+    assert (row.message, row.failures, row.wanted_at) == ("again", 3, None)
 
 
 # ---------------------------------------------------------------- nobody's fault

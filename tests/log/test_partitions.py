@@ -193,6 +193,38 @@ async def test_a_checkpoint_that_is_locked_holds_up_the_change_but_no_assignment
     await old.close()
 
 
+async def test_a_change_under_way_is_given_up_when_a_node_of_the_old_code_joins(database, conn, seen):
+    """Else all parts would wait at one position until it leaves."""
+    old, new = parted(database.dsn, 3), parted(database.dsn, 4)
+    async with node(old, **QUICK) as first:
+        await eventually(held(conn, first))
+        async with node(new, **QUICK):
+            await eventually(lambda: registered(conn, 2))
+            await conn.execute("update howdah.consumer set upto = 0")
+            await conn.execute("update howdah.share set epoch = epoch + 1")
+            for stream in range(12):
+                made = await old.log.append(f"S-{stream}", {"type": "T"})
+            await old.log.wait_for("orders", made, timeout=30)
+            assert await partitions(conn) == 3
+    await assert_once_and_in_order(conn)
+    await old.close()
+    await new.close()
+
+
+async def test_a_part_that_retries_holds_up_no_other_part(conn):
+    await conn.execute("select howdah.declare_consumer('orders', 2, null, null, 0)")
+    await conn.execute("update howdah.checkpoint set position = 5 + 4 * part, failures = 1 - part")
+    reshape, upto = "select howdah.reshape('orders', 3)", "select upto from howdah.consumer"
+
+    assert (await conn.fetchval(reshape), await conn.fetchval(upto)) == (False, None)
+    await conn.execute("update howdah.checkpoint set failures = 0")
+    assert (await conn.fetchval(reshape), await conn.fetchval(upto)) == (False, 9)
+    await conn.execute("update howdah.checkpoint set failures = 1 where part = 0")
+    assert (await conn.fetchval(reshape), await conn.fetchval(upto)) == (False, None), (
+        "also when it begins to retry now"
+    )
+
+
 async def test_the_change_step_by_step(database, conn, seen):
     """All parts come to one position first; a batch that was under way is refused; a change can be taken back."""
     settle = sql.load("howdah.log", schema="howdah")["settle"]
@@ -205,32 +237,39 @@ async def test_the_change_step_by_step(database, conn, seen):
         select 'orders', position, howdah.part_of(stream_type, stream_id, 2), '', '', '', 1 from howdah.event"""
     )
 
+    run = await conn.fetchval("select howdah.begin_run()")
+
     async def reshape(number):
         return await conn.fetchval("select howdah.reshape('orders', $1)", number)
+
+    async def epoch(part=0):
+        return await conn.fetchval("select epoch from howdah.share where part = $1", part)
 
     async def stands():
         return [
             tuple(row)
             for row in await conn.fetch(
-                """select part, k.position, s.epoch, c.upto from howdah.checkpoint k join howdah.share s
+                """select part, k.position, s.epoch >> 24, c.upto from howdah.checkpoint k join howdah.share s
                 using (consumer, part) join howdah.consumer c on c.name = consumer order by part"""
             )
         ]
 
+    before = await epoch()
     assert await reshape(3) is False
     assert await stands() == [(0, 5, 2, 9), (1, 9, 2, 9)]
     assert await reshape(3) is False
     assert await stands() == [(0, 5, 2, 9), (1, 9, 2, 9)], "nobody is disturbed twice"
-    assert await conn.fetchval(settle, "orders", 0, 1, 1, 5, 9, 1, 0.0) is None, "a batch from before"
+    assert await conn.fetchval(settle, "orders", 0, 1, before, 5, 9, 1, 0.0, run) is None, "a batch from before"
     assert await reshape(2) is True
     assert await stands() == [(0, 5, 3, None), (1, 9, 3, None)]
 
     assert await reshape(3) is False
-    assert await conn.fetchval(settle, "orders", 0, 1, 4, 5, 9, 1, 0.0) is True
+    other = await epoch(1)
+    assert await conn.fetchval(settle, "orders", 0, 1, await epoch(), 5, 9, 1, 0.0, run) is True
     assert await reshape(3) is True
     assert await stands() == [(part, 9, 5, None) for part in range(3)]
     assert set((await owners(conn)).values()) == {None}
-    assert await conn.fetchval(settle, "orders", 1, 1, 4, 9, 12, 1, 0.0) is None
+    assert await conn.fetchval(settle, "orders", 1, 1, other, 9, 12, 1, 0.0, run) is None
     wrong = """select count(*) from howdah.parked p join howdah.event e using (position)
         where p.part <> howdah.part_of(e.stream_type, e.stream_id, 3)"""
     assert await conn.fetchval(wrong) == 0

@@ -199,3 +199,35 @@ async def test_a_hostile_schema(database: Database) -> None:
 
     assert [each.verdict for each in sick] == ["bad", "bad"]
     assert well.verdict == "ok"
+
+
+async def test_a_gate_that_replication_roles_skip(database: Database, conn: Any) -> None:
+    await conn.execute("alter table howdah.event enable trigger gate")
+    [partial] = await examine(database, "gate")
+    assert partial.fix is not None
+    await conn.execute(partial.fix)
+    [mended] = await examine(database, "gate")
+
+    assert (partial.verdict, mended.verdict) == ("bad", "ok")
+    assert "session_replication_role" in partial.fact
+
+
+async def test_two_apps_that_declare_one_consumer_differently(database: Database, conn: Any, monkeypatch) -> None:
+    apps = [Howdah(database.dsn), Howdah(database.dsn)]
+    for app, types in zip(apps, (["A"], ["B"]), strict=True):
+
+        @app.consumer("Mail", types=types)
+        async def mail(event: Any) -> None: ...
+
+    async with node(apps[0]) as first, node(apps[1]) as second:
+        await eventually(lambda: conn.fetchval("select node = $1 from howdah.share", second.node))
+        [release] = await examine(database, "consumers")
+        monkeypatch.setattr(doctor_log, "RELEASE", 0.0)
+        [found] = await examine(database, "consumers")
+        name = await conn.fetchval("select name from howdah.node where id = $1", first.node)
+    for app in apps:
+        await app.close()
+
+    assert release.verdict == "ok", "a release is under way, maybe"
+    assert found.verdict == "warn"
+    assert found.fact == f"Mail has other types or only on {name}, which therefore do not consume it"

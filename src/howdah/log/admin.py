@@ -41,13 +41,14 @@ class LogAdmin:
             frontier = await self._frontier(conn)
             holders = [Holder(**row) for row in await conn.fetch(self._sql["holders"], MOST_HOLDERS)]
             leading = await conn.fetchrow(self._sql["leading"])
-        return LogStatus(head=frontier.head, frontier=frontier.safe, holders=holders, **leading)
+            identity = await conn.fetchrow(self._sql["identity"])
+        return LogStatus(head=frontier.head, frontier=frontier.safe, holders=holders, **leading, **identity)
 
     async def consumers(self, name: str | None = None) -> Sequence[ConsumerRow]:
         """Every consumer, part by part: owner, position, lag, rate, state, last error."""
         async with self._reach() as conn:
             frontier = await self._frontier(conn)
-            rows = await conn.fetch(self._sql["consumers"], frontier.safe, DEAD, timeout=PATIENCE)
+            rows = await conn.fetch(self._sql["consumers"], frontier.head, DEAD, timeout=PATIENCE)
         found = [ConsumerRow(**row) for row in rows if name is None or row["consumer"] == name]
         if name is not None and not found:
             raise unknown(name)
@@ -81,14 +82,13 @@ class LogAdmin:
 
         It handles again, or leaves out, what lies between. A halted one goes on.
         """
-        async with self._reach() as conn:
+        async with self._reach() as conn, conn.transaction():  # one transaction is in one run of the server
             position = await self._position(conn, to)
-            async with conn.transaction():
-                was = await self._stand(conn, name, part)
-                if not await conn.fetch(self._sql["reset"], name, part, position):
-                    raise unknown(name, part)
-                before, after = {"position": was["position"]}, {"position": position, "part": part}
-                await self._trail.record(conn, "reset", "consumer", [name], before=before, after=after)
+            was = await self._stand(conn, name, part)
+            if not await conn.fetch(self._sql["reset"], name, part, position):
+                raise unknown(name, part)
+            before, after = {"position": was["position"]}, {"position": position, "part": part}
+            await self._trail.record(conn, "reset", "consumer", [name], before=before, after=after)
         return position
 
     async def skip(self, name: str, *, part: int | None = None) -> Sequence[int]:

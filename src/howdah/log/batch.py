@@ -61,6 +61,8 @@ class Batch:
         """The event being handled, or the first that was not."""
         self.handling = False
         """Whether the handler is at work, or was when it broke off."""
+        self.handled = False
+        """Whether a handler without a transaction is done with all of them: what fails now is not its fault."""
         self.raised: BaseException | None = None
         """What the handler raised, or why the server refused what it did."""
 
@@ -74,27 +76,34 @@ class Batch:
     async def run(self, pool: Any, idle: float, settle: Callable[[Any], Awaitable[None]], *, careful: bool) -> None:
         """Handle them, then ``settle(conn)``, and commit.
 
-        ``careful``: each within a savepoint, up to the first that raises. Those before it are settled.
+        ``careful``: each within a savepoint, up to the first that raises. Those before it are settled. Waiting for a
+        connection of the pool does not count against the timeout.
         """
+        limit, clock = self._consumer.options.timeout, asyncio.get_running_loop().time
 
         async def body(tx: Transaction) -> None:
+            deadline.reschedule(clock() + limit)
             await self._handle(tx, careful)
 
         async def finish(conn: Any, _result: bytes | None) -> None:
             await settle(conn)
 
         try:
-            async with asyncio.timeout(self._consumer.options.timeout) as deadline:
+            async with asyncio.timeout(None) as deadline:
                 if careful or self._consumer.takes_tx:
                     await transact(pool, idle, body, finish)
                 else:  # a handler that does not take the transaction needs none
+                    deadline.reschedule(clock() + limit)
                     await self._handle(None, careful)
+                    deadline.reschedule(None)
+                    self.handled = True
                     async with pool.acquire() as conn:
+                        deadline.reschedule(clock() + limit)
                         await settle(conn)
         except TimeoutError:
             if not (deadline.expired() and self.handling):
                 raise
-            self.raised = Overran(f"the batch took longer than {self._consumer.options.timeout:g} s")
+            self.raised = Overran(f"the batch took longer than {limit:g} s")
             raise self.raised from None
         except REFUSED as error:
             self.raised = self.raised or error

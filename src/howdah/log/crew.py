@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from howdah.errors import DatabaseUnreachable
 from howdah.front import Site
 from howdah.log.consumer import Consumer
 from howdah.log.dispatch import Dispatcher
@@ -49,6 +50,8 @@ class Crew:
         )
         self._dispatcher = Dispatcher(site.database, interval=self._options.dispatch, hears=self._hears)
         self._runners: dict[tuple[str, int], tuple[Runner, asyncio.Task[None]]] = {}
+        self._declared: dict[str, str] = {}
+        """The digest of each consumer's filter."""
         self._pool: Any = None
         self._called = asyncio.Event()
         self._poked = asyncio.Event()
@@ -87,7 +90,7 @@ class Crew:
         self._pool = await database.pool(size, command_timeout=None)
         for consumer in self._consumers.values():
             say = consumer.options
-            await self._session.fetch(
+            self._declared[consumer.name] = await self._session.fetchval(
                 self._sql["declare"],
                 consumer.name,
                 say.partitions,
@@ -95,7 +98,7 @@ class Crew:
                 list(say.types) if say.types else None,
                 say.start_position,
             )
-        await self._announce({name: each.options.partitions for name, each in self._consumers.items()})
+        await self._announce()
         crown: Crown = (
             LeaseCrown(self._session, self._sql, self._site.node, lease=3 * options.rebalance, dead=options.lease)
             if options.leader == "lease"
@@ -163,21 +166,39 @@ class Crew:
 
     async def _sync(self) -> None:
         """Start what is newly ours, stop what no longer is; what changed in any way is started anew."""
-        rows = await self._session.fetch(self._sql["shares"], self._site.node)
-        mine = {share.key: share for share in (Share(**row) for row in rows) if share.consumer in self._consumers}
+        mine = {share.key: share for share in await self._shares() if share.consumer in self._consumers}
         for key, (runner, task) in list(self._runners.items()):
             share = mine.get(key)
             if task.done():
                 del self._runners[key]
                 if not task.cancelled() and (error := task.exception()):
                     self._failure = error
-            elif share is None or share.idle or share.epoch != runner.share.epoch:
+            elif share is None or share.idle or (share.epoch, share.run) != (runner.share.epoch, runner.share.run):
                 runner.stop()
             elif share.wanted:
                 runner.retry_parked()
         for key, share in mine.items():
             if key not in self._runners and not share.idle and self._failure is None:
                 self._start(key, share)
+
+    async def _shares(self) -> list[Share]:
+        """What this node owns. A node whose row was pruned announces its consumers again."""
+        rows = [dict(row) for row in await self._session.fetch(self._sql["shares"], self._site.node)]
+        announced = {row.pop("announced") for row in rows}
+        if announced != {True} and not self._resigned:
+            await self._announce()
+        await self._agree(rows[0]["run"])
+        return [Share(**row) for row in rows if row["consumer"] is not None]
+
+    async def _agree(self, run: int | None) -> None:
+        """See to it that the frontier is of the run of the server that the shares are of."""
+        if run is not None and self._dispatcher.frontier.run != run:
+            await self._dispatcher.look()
+        if run is None or self._dispatcher.frontier.run != run:
+            self._session.drop()
+            self._dispatcher.drop()
+            await self._pool.expire_connections()
+            raise DatabaseUnreachable("the server was restarted or replaced just now")
 
     def _start(self, key: tuple[str, int], share: Share) -> None:
         runner = Runner(
@@ -206,8 +227,7 @@ class Crew:
         if any(row["node"] is None or row["upto"] is not None for row in mine):
             self._called.set()  # somebody has to assign it first
             return False
-        shares = await self._session.fetch(self._sql["shares"], self._site.node)
-        busy = {(row["consumer"], row["part"]) for row in shares if not (row["paused"] or row["halted"])}
+        busy = {share.key for share in await self._shares() if not share.idle}
         caught_up = all(key in self._runners and self._runners[key][0].caught_up for key in busy)
         return caught_up and self._quiet.idle(self, since)
 
@@ -242,8 +262,10 @@ class Crew:
                 self._poked.set()
             await wait_any(pause, self._called, self._over)
 
-    async def _announce(self, consumers: Mapping[str, int]) -> None:
-        await self._session.fetch(self._sql["announce"], self._site.node, msgspec.json.encode(consumers).decode())
+    async def _announce(self) -> None:
+        partitions = {name: each.options.partitions for name, each in self._consumers.items()}
+        said = [msgspec.json.encode(each).decode() for each in (partitions, self._declared)]
+        await self._session.fetch(self._sql["announce"], self._site.node, *said)
 
     def _hears(self) -> bool:
         return self._listener is not None and not self._listener.deaf

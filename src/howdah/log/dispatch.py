@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from howdah.log.read import Frontier
+from howdah.log.read import UNSEEN, Look
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
 from howdah.service import Outage, wait_any
@@ -30,15 +30,15 @@ class Dispatcher:
 
     def __init__(self, database: Database, *, interval: float, hears: Callable[[], bool]) -> None:
         self._session = Session(database, "frontier")
-        self._sql = sql.load("howdah.log", schema=database.schema)["frontier"]
+        self._sql = sql.load("howdah.log", schema=database.schema)["look"]
         self._interval = interval
         self._hears = hears
         self._rung = asyncio.Event()
         self._news = asyncio.Event()
         self._held = 0
         self._moved_at = time.monotonic()
-        self.frontier = Frontier(0, 0, False)
-        """As it was seen last."""
+        self.frontier = UNSEEN
+        """As it was seen last, in the run of the server that it names."""
         self.looks = 0
 
     def ring(self) -> None:
@@ -70,16 +70,21 @@ class Dispatcher:
         return self.frontier.safe > beyond
 
     async def look(self, sign: int = 0) -> bool:
-        """Look once; returns whether the frontier moved."""
-        before = self.frontier.safe
-        self.frontier = Frontier(*await self._session.fetchrow(self._sql, sign))
+        """Look once; returns whether the frontier moved, or the server is another one or was restarted."""
+        before = self.frontier
+        self.frontier = Look(*await self._session.fetchrow(self._sql, sign))
         self.looks += 1
-        if self.frontier.safe == before:
+        if (self.frontier.safe, self.frontier.run) == (before.safe, before.run):
             return False
         self._held, self._moved_at = 0, time.monotonic()
         self._news.set()
         self._news = asyncio.Event()
         return True
+
+    def drop(self) -> None:
+        """Throw the connection away, and with it what it showed."""
+        self._session.drop()
+        self.frontier = UNSEEN
 
     async def _look_and_rest(self) -> float:
         """Look, and say how long the next look can wait."""

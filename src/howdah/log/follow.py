@@ -24,7 +24,7 @@ class Page(NamedTuple):
 
 
 class Follower:
-    """Reads below the frontier, where nothing changes any more: so it may read ahead."""
+    """Reads below the frontier, where nothing changes any more in this run of the server: so it may read ahead."""
 
     def __init__(self, pool: Any, sql: Mapping[str, str], consumer: Consumer, share: Share, decoder: Decoder) -> None:
         self._pool = pool
@@ -71,10 +71,11 @@ class Follower:
                     self._types,
                     share.part,
                     share.partitions,
+                    share.run,
                 )
             else:
                 upto = safe
-                rows = await conn.fetch(self._sql["follow"], after, upto, limit)
+                rows = await conn.fetch(self._sql["follow"], after, upto, limit, share.run)
         events = events_of(rows, self._decoder)
         if len(events) == limit:
             return Page(events, events[-1].position, True)

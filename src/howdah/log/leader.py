@@ -87,6 +87,8 @@ class Leader:
         self._dead = dead
         self._sql = sql.load("howdah.log", schema=database.schema)
         self._told: list[str] = []
+        self._barred: set[tuple[str, int]] = set()
+        """Consumers and nodes that a warning was logged for."""
         self.leads = False
 
     async def tick(self) -> None:
@@ -107,6 +109,7 @@ class Leader:
 
     async def rebalance(self) -> None:
         """Cut shares as the nodes want them, and give each to a node that lives and can."""
+        await self._judge()
         nodes = await self._session.fetch(self._sql["candidates"], self._dead)
         drains = {row["id"] for row in nodes if row["drains"]}  # it finishes what it has, then gives it back
         wants: dict[int, dict[str, int]] = {
@@ -114,11 +117,12 @@ class Leader:
             for row in nodes
             if row["id"] not in drains
         }
+        able = {row["id"]: wants[row["id"]].keys() - set(row["barred"]) for row in nodes if row["id"] in wants}
         rows = await self._session.fetch(self._sql["owners"])
         if await self._reshape(rows, wants):
             rows = await self._session.fetch(self._sql["owners"])
         owners = {(row["consumer"], row["part"]): row["node"] for row in rows if row["node"] not in drains}
-        plan = assign(owners, {node: set(wanted) for node, wanted in wants.items()})
+        plan = assign(owners, able)
         moves = [(*part, node) for part, node in plan.items() if owners[part] != node]
         if moves:
             await self._session.fetch(self._sql["assign"], *columns(moves, 3))
@@ -127,14 +131,31 @@ class Leader:
             self._told = unassigned
             telemetry.emit("consumer.assign", moves=len(moves), unassigned=unassigned)
 
+    async def _judge(self) -> None:
+        """Decide which declaration of a consumer counts, and warn of nodes that declared another one."""
+        try:
+            rows = await self._session.fetch(self._sql["judge"], self._dead)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            return  # a node is just declaring: next time
+        found = {(row["consumer"], row["node"]) for row in rows}
+        for consumer, node in sorted(found - self._barred):
+            log.warning(
+                "node %s declares consumer %s with other types or only than the newest declaration, and does not"
+                " consume it; deploy the same code on every node, or give one of the two another name",
+                node,
+                consumer,
+            )
+        self._barred = found
+
     async def _reshape(self, rows: list[Any], wants: Mapping[int, Mapping[str, int]]) -> bool:
         """Change the partitions of a consumer once all nodes that have it agree on their number."""
         changed = False
         for name, has, moving in {(row["consumer"], row["partitions"], row["upto"] is not None) for row in rows}:
             wanted = {each[name] for each in wants.values() if name in each}
-            if len(wanted) == 1 and (moving or wanted != {has}):
+            target = has if len(wanted) > 1 else next(iter(wanted), has)  # nodes disagree: the old number stays
+            if target != has or (moving and wanted):
                 try:
-                    changed |= await self._session.fetchval(self._sql["reshape"], name, wanted.pop())
+                    changed |= await self._session.fetchval(self._sql["reshape"], name, target)
                 except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
                     pass  # a batch is just being committed: next time
         return changed

@@ -64,7 +64,9 @@ class Parked:
         share, batch = self._share, Batch(self._consumer, self._share, [event])
 
         async def unpark(conn: Any) -> None:
-            if not await conn.fetchval(self._sql["unpark"], *share.key, self._node, share.epoch, event.position):
+            if not await conn.fetchval(
+                self._sql["unpark"], *share.key, self._node, share.epoch, event.position, share.run
+            ):
                 raise lost(share)
 
         try:
@@ -72,8 +74,8 @@ class Parked:
         except Exception:
             if batch.raised is None:
                 raise
-            async with self._pool.acquire() as conn:
-                await conn.execute(self._sql["park"], *share.key, event.position, *describe(batch.raised), 1)
+            if not await self._repark(event, batch.raised):
+                return
             telemetry.emit(
                 "consumer.park",
                 consumer=share.consumer,
@@ -82,3 +84,15 @@ class Parked:
                 failures=1,
                 error=batch.raised,
             )
+
+    async def _repark(self, event: Event, error: BaseException) -> bool:
+        """Keep an event that failed again; returns whether it was still there to be kept.
+
+        It is not parked anew: its share may have moved and the new owner may have handled it, or it was dropped.
+        """
+        share, words = self._share, describe(error)
+        async with self._pool.acquire() as conn:
+            kept = await conn.fetchval(
+                self._sql["repark"], *share.key, self._node, share.epoch, event.position, share.run, *words
+            )
+        return kept is not None

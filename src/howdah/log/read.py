@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
+
+import asyncpg
 
 from howdah.errors import EventError
 from howdah.log.event import Decoder, Event, events_of, split_stream
@@ -13,6 +16,12 @@ from howdah.pg.reach import Reach
 
 LARGEST_PAGE = 10_000
 END = 2**63 - 1
+RESTARTED = "HD412"
+"""The SQLSTATE of a read in another run of the server than that of its frontier."""
+TRIES = 5
+"""How often a page is read anew because the server was restarted between two statements."""
+PAUSE = 0.05
+"""Seconds between two of these."""
 
 
 class Frontier(NamedTuple):
@@ -24,6 +33,19 @@ class Frontier(NamedTuple):
     """No event can appear at or below this position any more."""
     held: bool
     """Whether an append is open."""
+
+
+class Look(NamedTuple):
+    """A frontier, and the run of the server that it is true in."""
+
+    head: int
+    safe: int
+    held: bool
+    run: int | None
+    """A crash or a failover begins another; ``None``: unknown."""
+
+
+UNSEEN = Look(0, 0, False, None)
 
 
 class Reader:
@@ -65,14 +87,27 @@ class Reader:
         """Events by position."""
         check_limit(limit)
         verb = "read_backwards" if backwards else "read_forwards"
-        async with self._reach() as conn:
-            safe = (await conn.fetchrow(self._sql["frontier"], 0))["safe"]
-            upto = safe if before is None else min(safe, before - 1)
-            rows = await conn.fetch(self._sql[verb], after, upto, _list(only), _list(types), limit)
-        return events_of(rows, self._decoder)
+        scope = _list(only), _list(types)
+        for left in reversed(range(TRIES)):
+            try:
+                async with self._reach() as conn:
+                    frontier = Look(*await conn.fetchrow(self._sql["look"], 0))
+                    upto = frontier.safe if before is None else min(frontier.safe, before - 1)
+                    rows = await conn.fetch(self._sql[verb], after, upto, *scope, limit, frontier.run)
+                return events_of(rows, self._decoder)
+            except asyncpg.PostgresError as error:  # behind a pooler two statements can meet two servers
+                if not is_restarted(error) or not left:
+                    raise
+                await asyncio.sleep(PAUSE)
+        raise AssertionError
 
     def _reach(self) -> Reach:
         return Reach(self._pool, self._database, "reading")
+
+
+def is_restarted(error: BaseException) -> bool:
+    """Whether the server refused a read because the frontier is of another run."""
+    return getattr(error, "sqlstate", None) == RESTARTED
 
 
 def check_limit(limit: int) -> None:

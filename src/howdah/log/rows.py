@@ -24,7 +24,7 @@ class ConsumerRow(msgspec.Struct, frozen=True, kw_only=True):
     assigned_at: datetime | None
     position: int
     lag: int
-    """Positions it is behind the frontier; holes and events out of its scope count as well."""
+    """Positions it is behind the head; holes, events out of its scope and appends that are still open count as well."""
     lag_seconds: float | None
     """Age of the first event it has not seen; ``None``: it has seen all."""
     rate: float
@@ -98,3 +98,9 @@ class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The node that assigns consumers."""
     leader_name: str | None
     since: datetime | None
+    system: int
+    """The identifier of the PostgreSQL cluster."""
+    timeline: int
+    """Rises when a standby is promoted or a backup restored: events may be gone then, and their positions reused."""
+    run: int | None
+    """Changes with every start, crash and promotion of the server; ``None``: no node has looked at the log since."""

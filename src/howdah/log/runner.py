@@ -10,13 +10,14 @@ from typing import Any
 from howdah import telemetry
 from howdah.errors import ConsecutiveFailures, LeaseLost, Poison
 from howdah.log.batch import NO_ROOM, Batch, Overran, lost
+from howdah.log.checkpoint import RESTARTED, Checkpoint, Ended
 from howdah.log.consumer import Consumer
 from howdah.log.dispatch import Dispatcher
 from howdah.log.event import Decoder, Event
 from howdah.log.follow import Follower, Page
-from howdah.log.pace import Pace, Rate
+from howdah.log.pace import Pace
 from howdah.log.parked import Parked
-from howdah.log.read import END
+from howdah.log.read import END, is_restarted
 from howdah.log.share import Share
 from howdah.retry import retry_after
 from howdah.scrub import describe
@@ -46,24 +47,21 @@ class Runner:
         self.consumer = consumer
         self.share = share
         self._options = consumer.options
-        self._node = node
-        self._pool = pool
-        self._sql = sql
-        self._decoder = decoder
+        self._node, self._pool, self._sql = node, pool, sql
         self._dispatcher = dispatcher
         self._idle = idle
         self._follower = Follower(pool, sql, consumer, share, decoder)
         self._parked = Parked(pool, sql, consumer, share, node=node, decoder=decoder, idle=idle)
         self._who = {"consumer": share.consumer, "part": share.part}
         self._pace = Pace(self._options.poll, self._options.max_poll, self._options.pause)
-        self._rate = Rate()
+        self._checkpoint = Checkpoint(sql, share, node)
         self._outage = Outage(f"consumer {share.name}")
         self._stop = asyncio.Event()
         self._wanted = asyncio.Event()
         if share.wanted:
             self._wanted.set()
-        self._saved = self.position = share.position
-        self._saved_at = time.monotonic()
+        self.position = share.position
+        """How far it looked; what is stored may be behind while only events out of scope pass by."""
         # a node that stopped because of it was started again, so it begins anew
         self._failures = 0 if self._options.on_failure == "stop_worker" else share.failures
         self._narrow: int | None = 1 if share.failures else None
@@ -77,9 +75,15 @@ class Runner:
     @property
     def caught_up(self) -> bool:
         """Whether there is nothing for it to do now."""
+        if self._dispatcher.frontier.run != self.share.run:
+            return False
         if self.ended is not None or self._resting:
             return True
-        return self.position >= self._end() and self._saved == self.position and not self._wanted.is_set()
+        return self.position >= self._end() and self._all_saved and not self._wanted.is_set()
+
+    @property
+    def _all_saved(self) -> bool:
+        return self._checkpoint.position == self.position
 
     def stop(self) -> None:
         """Finish the batch at hand, then end."""
@@ -99,15 +103,15 @@ class Runner:
             self.ended = "stopped"
         except LeaseLost:
             self.ended = "no longer ours"
-        except _Halted:
-            self.ended = "halted"
+        except Ended as end:
+            self.ended = str(end)
         finally:
             await self._follower.close()
             telemetry.emit("consumer.stop", **self._who, reason=self.ended or "broken off")
 
     async def _rest(self, seconds: float) -> None:
         """Wait until there is something new, or for so long; then look by itself."""
-        if self._saved != self.position:
+        if not self._all_saved:
             seconds = min(seconds, SAVE_AFTER)
         upto = self.share.upto
         beyond = self.position if upto is None or self.position < upto else END
@@ -121,10 +125,13 @@ class Runner:
         """One batch, if there is one, and the wait for the next."""
         try:
             await self._rest(await self._step())
-        except (LeaseLost, ConsecutiveFailures, _Halted):
+        except (LeaseLost, ConsecutiveFailures, Ended):
             raise
         except Exception as error:  # the database is away; nothing of this is the consumer's fault
             await wait(self._stop, self._outage.fail(error))
+            if is_restarted(error):
+                await self._pool.expire_connections()  # some of them may lead to the old server
+                raise Ended(RESTARTED) from None
         else:
             self._outage.heal()
 
@@ -133,6 +140,8 @@ class Runner:
             self._wanted.clear()
             await self._parked.retry()
         end = self._end()
+        if self._dispatcher.frontier.run != self.share.run:
+            raise Ended(RESTARTED)  # the position in memory may be beyond what this server has ever given out
         if end <= self.position:
             await self._save(after=SAVE_AFTER)
             return self._pace.nothing()
@@ -196,8 +205,8 @@ class Runner:
         self._narrow = batch.fewer
 
     def _suspect(self, batch: Batch) -> bool:
-        """A connection broke. If that happens again and again while the handler is at work, the handler is to blame."""
-        if not batch.handling and not batch.at:
+        """Count a broken connection. After several in a row under the same handler, the handler is to blame."""
+        if batch.handled or not (batch.handling or batch.at):
             return False
         self._breaks += 1
         self._narrow = batch.fewer
@@ -210,39 +219,25 @@ class Runner:
         async def settle(conn: Any) -> None:
             nonlocal to
             if batch.raised is not None:  # careful: settle what came before the culprit
-                to = batch.events[batch.at - 1].position if batch.at else self._saved
-            if to != self._saved:
-                await self._settle(conn, to, batch.at)
+                to = batch.events[batch.at - 1].position if batch.at else self._checkpoint.position
+            if to != self._checkpoint.position:
+                await self._checkpoint.settle(conn, to, batch.at)
 
         await batch.run(self._pool, self._idle, settle, careful=careful)
-        if to != self._saved:
-            self._saved = self.position = to
-        self._saved_at = time.monotonic()
+        if to != self._checkpoint.position:
+            self.position = to
+        self._checkpoint.commit(to)
         if batch.at:
             self._failures = self._breaks = 0
-            telemetry.emit("consumer.batch", **self._who, events=batch.at, position=to, seconds=self._saved_at - began)
-
-    async def _settle(self, conn: Any, to: int, events: int) -> None:
-        share = self.share
-        settled = await conn.fetchval(
-            self._sql["settle"],
-            *share.key,
-            self._node,
-            share.epoch,
-            self._saved,
-            to,
-            events,
-            self._rate.add(events),
-        )
-        if not settled:
-            raise lost(share)
+            seconds = self._checkpoint.moved_at - began
+            telemetry.emit("consumer.batch", **self._who, events=batch.at, position=to, seconds=seconds)
 
     async def _save(self, *, after: float = 0.0) -> None:
         """Write the checkpoint when only events out of scope have passed."""
-        if self._saved != self.position and time.monotonic() - self._saved_at >= after:
+        if not self._all_saved and time.monotonic() - self._checkpoint.moved_at >= after:
             async with self._pool.acquire() as conn:
-                await self._settle(conn, self.position, 0)
-            self._saved, self._saved_at = self.position, time.monotonic()
+                await self._checkpoint.settle(conn, self.position, 0)
+            self._checkpoint.commit(self.position)
 
     async def _save_at_last(self) -> None:
         """The same when it ends. What cannot be saved is passed over again, by whoever follows."""
@@ -263,26 +258,36 @@ class Runner:
         over = failures >= options.max_failures
         words = describe(error)
         if over and options.on_failure == "park":
-            await self._parked.park(event.position, words, failures, lambda conn: self._settle(conn, event.position, 0))
-            self._saved = self.position = event.position
+            to = event.position
+            await self._parked.park(to, words, failures, lambda conn: self._checkpoint.settle(conn, to, 0))
+            self._checkpoint.commit(to)
+            self.position = to
             self._failures, self._narrow = 0, None
             telemetry.emit("consumer.park", **self._who, position=event.position, failures=failures, error=error)
             return
         halted = over and options.on_failure == "halt"
         async with self._pool.acquire() as conn:  # when this fails it was the database, and nothing is counted
             noted = await conn.fetchval(
-                self._sql["fault"], *share.key, self._node, share.epoch, failures, halted, event.position, *words
+                self._sql["fault"],
+                *share.key,
+                self._node,
+                share.epoch,
+                failures,
+                halted,
+                event.position,
+                *words,
+                share.run,
             )
         if not noted:
             raise lost(share)
         self._failures = failures
         asked = retry_after(error)
         pause = options.retry.delay(failures) if asked is None else asked
-        facts = {**self._who, "position": event.position, "failures": failures, "error": error}
+        facts = self._who | {"position": event.position, "failures": failures, "error": error}
         telemetry.emit("consumer.fail", **facts, delay=None if over else pause)
         if halted:
             telemetry.emit("consumer.halt", **facts)
-            raise _Halted
+            raise Ended("halted")
         if over:
             raise ConsecutiveFailures(
                 f"consumer {share.name} failed {failures} times in a row at position {event.position}:"
@@ -291,7 +296,3 @@ class Runner:
         self._resting = True
         await wait(self._stop, pause)
         self._resting = False
-
-
-class _Halted(Exception):
-    """It stands still from here on."""

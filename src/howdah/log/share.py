@@ -13,6 +13,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     epoch: int
     """Rises whenever anything about it is changed from outside: the fence of its batches."""
+    run: int
+    """The run of the server that said so. Only what was read in this run may move the checkpoint."""
     position: int
     upto: int | None
     """Not beyond this, while the partitions change."""

@@ -102,7 +102,7 @@ def _log(log: LogStanding) -> Iterator[Metric]:
 
 def _consumers(consumers: list[Standing]) -> Iterator[Metric]:
     for name, field, about in (
-        ("lag_events", "events", "Positions it is behind the frontier; every node says the same."),
+        ("lag_events", "events", "Positions it is behind the head; every node says the same."),
         ("lag_seconds", "seconds", "Age of the oldest event it has not seen."),
         ("halted", "halted", "1 while it stands still after failures, until somebody acts."),
         ("paused", "paused", "1 while it is paused."),

@@ -14,7 +14,7 @@ class Standing(NamedTuple):
 
     name: str
     events: int
-    """Positions its part furthest behind has not passed yet; holes and events out of its scope count as well."""
+    """Positions its part furthest behind has not passed yet; holes, open appends and events out of its scope count."""
     seconds: float
     """Age of the oldest event one of its parts has not seen; 0: all is seen."""
     halted: bool
@@ -55,5 +55,5 @@ class Lag(Census[LogStanding | None]):
         if not await self._session.fetchval(self._sql["consumed"], timeout=TIMEOUT):
             return None, None
         head, frontier, age = await self._session.fetchrow(self._sql["log"], timeout=TIMEOUT)
-        rows = await self._session.fetch(self._sql["lag"], frontier, self._dead, timeout=TIMEOUT)
+        rows = await self._session.fetch(self._sql["lag"], head, self._dead, timeout=TIMEOUT)
         return LogStanding(head, frontier, age, [Standing(*row) for row in rows]), None

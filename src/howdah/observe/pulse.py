@@ -118,7 +118,7 @@ class Pulse:
         if found.get("consumed") and found["consumed"][0]["consumed"]:
             yield "log", self._sql["log"], []
             if "log" in found:
-                yield "consumers", self._sql["lag"], [found["log"][0]["frontier"], self._dead]
+                yield "consumers", self._sql["lag"], [found["log"][0]["head"], self._dead]
 
     @asynccontextmanager
     async def _look(self) -> AsyncIterator[tuple[Any, datetime]]:

@@ -17,6 +17,8 @@ HELD = 60.0
 BEGINS = 15.0
 """Seconds a node may take before somebody leads."""
 MOST_HOLDERS = 5
+RELEASE = 600.0
+"""Seconds a rolling release may take, in which nodes declare consumers differently."""
 
 
 class LogDoctor:
@@ -35,12 +37,15 @@ class LogDoctor:
         findings = []
         if row["gate"] == "disabled":
             fact = "the trigger gate is disabled, so consumers can pass by events"
-            findings.append(bad("gate", fact, f"alter table {schema}.event enable trigger gate"))
+            findings.append(bad("gate", fact, f"alter table {schema}.event enable always trigger gate"))
+        elif row["gate"] == "partial":
+            fact = "the trigger gate does not fire in sessions with session_replication_role = replica"
+            findings.append(bad("gate", fact, f"alter table {schema}.event enable always trigger gate"))
         elif row["gate"] == "missing":
             fact = "the trigger gate is gone, so consumers can pass by events"
             fix = (
                 f"create trigger gate before insert on {schema}.event for each statement"
-                f" execute function {schema}.gate()"
+                f" execute function {schema}.gate(); alter table {schema}.event enable always trigger gate"
             )
             findings.append(bad("gate", fact, fix))
         if row["cache"] != 1:
@@ -61,10 +66,16 @@ class LogDoctor:
         ]
 
     async def consumers(self) -> list[Finding]:
-        """Consumers that stand still, that nobody has, or that set events aside."""
-        [(_, safe, _)] = await self._fetch(self._log["frontier"], 0)
-        rows = [ConsumerRow(**row) for row in await self._fetch(self._log["consumers"], safe, DEAD)]
+        """Consumers that stand still, that no node has, that nodes declare differently, or that set events aside."""
+        [(head, _, _)] = await self._fetch(self._log["frontier"], 0)
+        rows = [ConsumerRow(**row) for row in await self._fetch(self._log["consumers"], head, DEAD)]
         findings = [_halted(row) for row in rows if row.state == "halted"]
+        for row in await self._fetch(self._sql["doctor_declarations"], DEAD, RELEASE):
+            fact = (
+                f"{row['consumer']} has other types or only on {some(row['nodes'])}, which therefore do not consume it"
+            )
+            fix = "deploy the same code on every node, or give one of the two consumers another name"
+            findings.append(warn("consumers", fact, fix))
         findings += _unassigned([row for row in rows if row.state == "unassigned"])
         parked: dict[str, int] = {}
         for row in rows:

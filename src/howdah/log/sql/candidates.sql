@@ -1,8 +1,10 @@
 -- candidates: the live nodes, with what they can consume.
 -- in:  $1 seconds after which a silent node is dead float8
--- out: id, consumers (json text: name to partitions), drains (whether it takes nothing new)
+-- out: id, consumers (json text: name to partitions), drains (whether it takes nothing new), barred (consumers that it
+--      declared otherwise than is current)
 
-select n.id, n.consumers::text as consumers, n.state = 'draining' as drains
+select n.id, n.consumers::text as consumers, n.state = 'draining' as drains,
+    array(select k from json_object_keys(n.consumers) k where {schema}.barred(n.id, k)) as barred
 from {schema}.node n
 where n.state <> 'offline' and n.consumers is not null
   and n.beat_at > clock_timestamp() - $1::float8 * interval '1 second'

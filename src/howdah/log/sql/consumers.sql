@@ -1,5 +1,5 @@
 -- consumers: every share, with who has it, how far it got and how it stands.
--- in:  $1 frontier int8, $2 seconds after which a silent node is dead float8
+-- in:  $1 head int8, $2 seconds after which a silent node is dead float8
 -- out: the fields of ConsumerRow
 
 select c.name as consumer, s.part, c.partitions, c.stream_types as "only", c.types,

@@ -1,6 +1,9 @@
 -- follow_scoped: the next events of a consumer that does not want all of them. The caller bounds how far it looks.
--- in:  $1 after int8, $2 up to int8, $3 limit, $4 stream types text[] or null, $5 types text[] or null, $6 part, $7 partitions
+-- in:  $1 after int8, $2 up to int8, $3 limit, $4 stream types text[] or null, $5 types text[] or null, $6 part, $7 partitions,
+--      $8 run of that frontier int8
 -- out: the columns of Event
+--
+-- Raises HD412 in another run of the server, as in follow.
 --
 -- Said as numbers, the filters are hidden from the planner, which then goes along the positions until it has enough,
 -- whatever ANALYZE saw last. Null is distinct from 0: no filter.
@@ -8,7 +11,7 @@
 select e.position, e.stream_type, e.stream_id, e.version, e.type, e.schema_version, e.at, e.data, e.meta,
     e.correlation, e.causation, e.trace
 from {schema}.event e
-where e.position > $1 and e.position <= $2
+where (select {schema}.check_run($8::int8)) and e.position > $1 and e.position <= $2
   and (e.stream_type = any($4::text[]))::int is distinct from 0 and (e.type = any($5::text[]))::int is distinct from 0
   and ($7::int = 1 or {schema}.part_of(e.stream_type, e.stream_id, $7) = $6::int)::int is distinct from 0
 order by e.position

@@ -1,5 +1,5 @@
 -- lag: every consumer, as its worst part stands.
--- in:  $1 frontier int8, $2 seconds after which a silent node is dead float8
+-- in:  $1 head int8, $2 seconds after which a silent node is dead float8
 -- out: the fields of Standing
 
 select c.name, max(greatest(0, $1::int8 - k.position)) as events,

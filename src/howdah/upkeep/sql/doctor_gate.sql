@@ -1,8 +1,8 @@
 -- doctor_gate: whether every insert into the log passes the gate, and positions are drawn one by one.
--- out: gate (on, disabled or missing), cache
+-- out: gate (on, partial: not for session_replication_role = replica, disabled or missing), cache
 
 select coalesce((
-        select case when t.tgenabled in ('O', 'A') then 'on' else 'disabled' end
+        select case t.tgenabled when 'A' then 'on' when 'O' then 'partial' else 'disabled' end
         from pg_trigger t
         where t.tgrelid = {'schema.event'}::regclass and t.tgfoid = {'schema.gate'}::regproc
           and t.tgtype & 7 = 6  -- for each statement, before, insert

@@ -1,0 +1,84 @@
+"""A primary with a standby that can be cut off, and promoted without what it did not hear of."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import asyncpg
+
+from howdah.pg import embedded
+from howdah.torture.line import Line
+from howdah.torture.servers.kept import in_thread
+from howdah.torture.servers.single import Single
+from kit.node import PATIENCE, eventually
+
+
+class Standby(Single):
+    """A server that follows another one."""
+
+    def __init__(self, primary: Single, settings: Mapping[str, str]) -> None:
+        super().__init__(settings)
+        self._primary = primary
+
+    async def _start_first(self) -> None:
+        await in_thread(self._copy)
+        await super()._start_first()
+
+    def _copy(self) -> None:
+        home, owner = self.folder.make("server"), self.folder.owner
+        for name in ("password", "howdah.lock"):
+            shutil.copy(self._primary._home / name, home / name)
+            self.folder.give(home / name)
+        command = [embedded.find().folder / "pg_basebackup", "-D", home / "data", "-R", "-c", "fast", "-d"]
+        account = {"user": owner.uid, "group": owner.gid, "extra_groups": []} if owner else {}
+        subprocess.run([*command, self._primary.dsn], check=True, timeout=4 * PATIENCE, cwd=home, **account)
+
+
+@dataclass
+class Pair:
+    """A primary and its standby."""
+
+    primary: Single
+    standby: Standby
+    line: Line
+
+    @property
+    def dsn(self) -> str:
+        """Of the superuser, through a line that leads to the primary, and to the standby once that is promoted."""
+        host, port = self.line.address
+        return f"postgresql://postgres:{self.primary._password}@{host}:{port}/postgres"
+
+    async def cut_off(self) -> None:
+        """Let the standby hear no more of the primary, once it has all there is."""
+        primary, standby = await asyncpg.connect(self.primary.dsn), await asyncpg.connect(self.standby.dsn)
+        try:
+            at = await primary.fetchval("select pg_current_wal_flush_lsn()::text")
+            await eventually(lambda: standby.fetchval("select pg_last_wal_replay_lsn() >= $1::text::pg_lsn", at))
+            await standby.execute("alter system set primary_conninfo = ''")
+            await standby.execute("select pg_reload_conf()")
+            await eventually(lambda: primary.fetchval("select not exists (select from pg_stat_replication)"))
+        finally:
+            await primary.close()
+            await standby.close()
+
+    async def fail_over(self, *, crash: bool = True) -> None:
+        """Promote the standby, after a crash of the primary or beside it, and let new connections lead there."""
+        if crash:
+            await self.primary.crash()
+        conn = await asyncpg.connect(self.standby.dsn)
+        try:
+            assert await conn.fetchval("select pg_promote(true, 60)")
+        finally:
+            await conn.close()
+        self.line.to = self.standby.address
+
+
+@asynccontextmanager
+async def pair(settings: Mapping[str, str]) -> AsyncIterator[Pair]:
+    """A primary and a standby that follows it, while the block lasts."""
+    async with Single(settings) as primary, Standby(primary, settings) as standby, Line(primary.address) as line:
+        yield Pair(primary, standby, line)
