@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from howdah import service
+from howdah.fleet.belief import unique
 from howdah.fleet.door import RemoteNode
 from howdah.fleet.row_leases import Key, RowLeases
 from howdah.job import Job
@@ -19,6 +20,8 @@ from howdah.table.options import TableOptions
 from howdah.table.plan import Plan
 from howdah.table.store import TableStore
 
+PATIENCE = 2.0
+"""Seconds a heartbeat waits for a table at most: its worker, which also has jobs, waits for the answer."""
 LOOK = 1.0
 """Seconds between looks for rows while somebody waits; a table of the user's rings no bell here."""
 
@@ -29,6 +32,8 @@ class TableDesk:
     def __init__(self, database: Database, plan: Plan, *, pool: Any, session: Session, lease: float) -> None:
         self._plan = plan
         self._lease = lease
+        self.patience = min(PATIENCE, max(0.5, min(plan.options.stalled_after, lease) / 6))
+        """Seconds a heartbeat may take."""
         self._store = TableStore(database, plan, pool=pool)
         self._beats = Session(database, "heartbeat")  # of its own: a locked table must not hold up what others ask
         self._leases = RowLeases(database, session, plan.options.name)
@@ -91,16 +96,16 @@ class TableDesk:
     async def ack(self, node: int, acks: Sequence[Ack]) -> list[Ack]:
         """Record how attempts ended, of those that are the worker's own."""
         own = await self._leases.own(node, [(ack.job.token, ack.job.id) for ack in acks])
-        return await self._store.ack([ack for ack in acks if ack.job.token in own], ())
+        return await self._store.ack([ack for ack in unique(acks) if ack.job.token in own], ())
 
     async def release(self, node: int, keys: Sequence[Key]) -> int:
         """Hand a worker's own rows back."""
         own = await self._leases.own(node, keys)
         return await self._release([key for key in keys if key[0] in own])
 
-    async def take_back(self, node: int, after: int = 0) -> None:
-        """Hand back what a worker has in hand: all of it, or what it never heard of, since the answer was lost."""
-        await self._release(await self._leases.held(node, after))
+    async def take_back(self, node: int, tokens: Sequence[int] | None = None) -> None:
+        """Release what a worker was given: all of it, or these leases, since the answers that named them were lost."""
+        await self._release(await self._leases.held(node, tokens))
 
     async def heartbeat(self, node: int, keys: Sequence[Key]) -> tuple[set[Key], list[Any]]:
         """Say that these rows are worked on: those that are still the worker's, and those no longer wanted."""
