@@ -60,6 +60,7 @@ async def test_a_late_claim_takes_nothing_and_takes_nothing_back(app: Howdah, co
         assert (twice.status, twice.error["code"]) == (409, "STALE"), "a proxy may repeat a request"
         assert await conn.fetchval(TAKEN[store]) == 6
         assert len((await worker.beat(*jobs, store=store)).body["fates"][store]["kept"]) == 6
+        assert len(await worker.claim(6, store=store, number=3)) == 3, "there was something to take"
 
 
 @pytest.mark.parametrize("store", STORES)

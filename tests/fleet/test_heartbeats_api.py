@@ -78,6 +78,28 @@ async def test_a_table_that_is_not_served_here_or_not_registered_for_is_named(ap
     }
 
 
+async def test_a_row_that_cannot_be_renewed_costs_its_neighbours_nothing(app: Howdah, conn: Any) -> None:
+    await conn.execute(ddl())
+    await conn.execute("insert into uploads (num_resets) select 0 from generate_series(1, 10)")
+    await conn.execute("""
+        create function no() returns trigger language plpgsql as $$ begin raise exception 'not this one'; end $$;
+        create trigger no before update on uploads for each row
+            when (new.id = 7 and old.state = 'processing') execute function no()""")
+    app.table("uploads", stalled_after=3600.0)
+    async with serving(app, offline_after=60.0) as plane:
+        worker = await plane.worker(tables=["uploads"])
+        rows = await worker.claim(10, store="uploads")
+        gone = next(row for row in rows if row["id"] == 3)
+        await conn.execute("delete from uploads where id = 3")
+        fate = (await worker.beat(*rows, store="uploads")).body["fates"]["uploads"]
+
+        assert sorted(each["id"] for each in fate["kept"]) == [1, 2, 4, 5, 6, 8, 9, 10]
+        assert fate["lost"] == [job_key(gone)]
+        assert fate["problem"] == "row 7 could not be renewed: not this one"
+    fresh = await conn.fetch("select id from uploads where last_heartbeat_at > started_at order by id")
+    assert [row["id"] for row in fresh] == [1, 2, 4, 5, 6, 8, 9, 10]
+
+
 def job_key(job: Any) -> dict[str, Any]:
     return {"id": job["id"], "token": job["token"]}
 

@@ -193,6 +193,18 @@ async def test_a_refused_batch_is_halved_until_the_culprit_is_alone(status: int,
     assert 1 + culprit % 3 not in control.asked[-1].finished
 
 
+async def test_a_result_is_not_given_up_for_a_defect_that_passes() -> None:
+    control = Control(lambda each: each.id == 2)
+    sender, batch = Reports("jobs", control), reports(3)
+    batch[1].result = b'"precious"'  # type: ignore[assignment]
+    with pytest.raises(Unreachable):
+        await sender.send(batch, [])
+    control.bad = lambda _: False
+
+    assert len(await sender.send(batch, [])) == 3
+    assert all(each.error is None for message in control.asked for each in message.acks)
+
+
 async def test_where_nothing_is_recorded_nothing_is_halved_for_long_nor_given_up() -> None:
     control = Control(lambda _: True)
     sender = Reports("jobs", control)

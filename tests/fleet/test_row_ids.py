@@ -64,7 +64,7 @@ async def test_every_request_takes_them(app: Howdah, conn: Any, kind: str) -> No
     assert [tuple(row) for row in states] == [("errored", len(keys) - 1), ("queued", 1)]
 
 
-async def test_a_key_that_cannot_be_one_of_the_table_is_refused_in_its_store_only(app: Howdah, conn: Any) -> None:
+async def test_a_key_that_cannot_be_one_of_the_table_is_named_and_its_neighbour_kept(app: Howdah, conn: Any) -> None:
     await conn.execute(ddl())
     await conn.execute("insert into uploads default values")
     app.table("uploads")
@@ -74,4 +74,7 @@ async def test_a_key_that_cannot_be_one_of_the_table_is_refused_in_its_store_onl
         said = await worker.beat(row, {"id": "x", "token": row["token"]}, store="uploads")
 
         assert said.status == 200
-        assert "'str' object" in said.body["fates"]["uploads"]["problem"]
+        fate = said.body["fates"]["uploads"]
+        assert fate["kept"] == [{"id": row["id"], "token": row["token"]}]
+        assert "lost" not in fate
+        assert fate["problem"].startswith("row 'x' could not be renewed: ")

@@ -6,8 +6,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-import asyncpg
-
 from howdah.fleet import messages as m
 from howdah.fleet.desk import JobDesk
 from howdah.fleet.door import RemoteNode
@@ -54,18 +52,18 @@ class Heartbeats:
         outage = self._outages[name]
         try:
             async with asyncio.timeout(table.patience):
-                kept, cancel = await table.heartbeat(node.id, [(each.token, each.id) for each in held])
+                said = await table.heartbeat(node.id, [(each.token, each.id) for each in held])
         except TimeoutError as error:
             outage.fail(error)
             return m.Fate(problem=LOCKED)
-        except asyncpg.DataError as error:  # an id that cannot be one of this table
-            return m.Fate(problem=str(error))
         except Exception as error:
             outage.fail(error)
             return m.Fate(problem=BROKEN)
         outage.heal()
+        kept, refused = said.kept, said.refused
         return m.Fate(
             kept=[each for each in held if (each.token, each.id) in kept],
-            lost=[each for each in held if (each.token, each.id) not in kept],
-            cancel=cancel,
+            lost=[each for each in held if (each.token, each.id) not in kept and each.id not in refused],
+            cancel=said.cancel,
+            problem=next((f"row {id!r} could not be renewed: {why}"[:500] for id, why in refused.items()), None),
         )

@@ -76,12 +76,17 @@ class Reports:
                 half = len(reports) // 2
                 await self._send(reports[:half], (), sending)
                 await self._send(reports[half:], finished, sending)
-            elif (less := bare(reports[0], str(error))) != reports[0]:
+            elif (less := self._less(reports[0], error)) != reports[0]:
                 await self._send([less], finished, sending)
             else:
                 self._refused(reports[0], error, sending)
         else:
             sending.outcomes |= {(each.token, each.id): each.outcome for each in said.accepted} if said else {}
+
+    def _less(self, report: m.Report, error: Turned | Unreachable) -> m.Report:
+        """The report without its result, if that is the likely cause; a defect of the control plane may pass."""
+        likely = error.status in UNFIT or self._refusals[report.token, report.id] >= GIVE_UP // 2
+        return bare(report, str(error)) if likely else report
 
     def _refused(self, report: m.Report, error: Turned | Unreachable, sending: _Sending) -> None:
         key = (report.token, report.id)
