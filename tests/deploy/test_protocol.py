@@ -54,6 +54,7 @@ async def test_the_exchanges_happen_as_printed(app: Howdah) -> None:
     api, _ = await Tokens(owner(app.database), session).create("all", ["work", "enqueue"])
     await session.close()
     secrets = {"hwd_api_…": api}
+    tokens: dict[str, str] = {}
     async with Server(app, ServeOptions()).open() as asgi:
         server = uvicorn.Server(uvicorn.Config(asgi, port=0, log_config=None, lifespan="off"))
         task = asyncio.create_task(server.serve())
@@ -66,7 +67,7 @@ async def test_the_exchanges_happen_as_printed(app: Howdah) -> None:
                     heard = await web.request(
                         each.method,
                         each.path,
-                        content=each.body,
+                        content=each.body and with_tokens(each.body, tokens),
                         headers={"Authorization": f"Bearer {secrets[each.token]}"},
                     )
                     assert str(heard.status_code) == each.status, (each, heard.text)
@@ -74,12 +75,40 @@ async def test_the_exchanges_happen_as_printed(app: Howdah) -> None:
                         assert heard.content == b"", each
                         continue
                     said = heard.json()
-                    assert fits(json.loads(each.answer), said), f"{each.method} {each.path} was answered {heard.text}"
+                    learn_tokens(each.answer, heard.text, tokens)
+                    assert fits(json.loads(with_tokens(each.answer, tokens)), said), (
+                        f"{each.method} {each.path} was answered {heard.text}"
+                    )
                     if "credential" in said:
                         secrets["hwd_node_…"] = said["credential"]
         finally:
             server.should_exit = True
             await task
+
+
+PRINTED = re.compile(r'(?<="token": )\d{10,}|(?<="finished": \[)\d{10,}')
+"""Tokens as they are printed; short ones are wrong on purpose."""
+
+
+def with_tokens(printed: str, tokens: dict[str, str]) -> str:
+    """What is printed, with the tokens that were really given out; they are random."""
+    return PRINTED.sub(lambda match: tokens[match[0]], printed)
+
+
+def learn_tokens(printed: str, said: str, tokens: dict[str, str]) -> None:
+    """Note which token stands for which printed one, at its first appearance."""
+    shown, given = PRINTED.findall(printed), re.findall(r'"token":\s*(\d+)', said)
+    for each, real in zip(shown, given, strict=False):
+        assert tokens.setdefault(each, real) == real, f"{each} was {tokens[each]} and is {real}"
+
+
+def test_printed_tokens_stand_for_real_ones() -> None:
+    tokens: dict[str, str] = {}
+    learn_tokens('{"token": 1234567890}', '{"token":5}', tokens)
+    assert with_tokens('{"token": 1234567890, "finished": [1234567890]}', tokens) == '{"token": 5, "finished": [5]}'
+    assert with_tokens('{"token": 7}', tokens) == '{"token": 7}'
+    with pytest.raises(AssertionError, match="1234567890 was 5 and is 6"):
+        learn_tokens('{"token": 1234567890}', '{"token":6}', tokens)
 
 
 def fits(printed: Any, said: Any) -> bool:
@@ -148,6 +177,8 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert ServeOptions().largest_body == int(rows["a request"].removesuffix(" MiB")) * 2**20
     assert f"{limit(m.Register, 'kinds')} each" == rows["kinds, queues of a worker"]
     assert str(limit(m.Claim, "max")) == rows["jobs of one claim"]
+    most = rows["`tokens` of one claim, and of one release"]
+    assert f"{limit(m.Claim, 'tokens'):,}" == f"{limit(m.Release, 'tokens'):,}" == most
     assert str(limit(m.Ack, "acks")) == str(limit(m.Ack, "finished")) == rows["reports of one `/ack`, and `finished`"]
     assert rows["lines of one request"] == f"{limit(m.LogLines, 'lines')}, of 10,000 characters"
     assert f"{limit(m.Fail, 'message'):,} and {limit(m.Fail, 'traceback'):,}" in rows["`message`, `traceback`"]

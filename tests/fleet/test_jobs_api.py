@@ -278,12 +278,14 @@ async def test_keys_that_fit_no_row_are_refused(tables, conn):
     before = await conn.fetch("select * from uploads order by id")
     for id in ("nonsense", "1; drop table uploads", "\x00", "9" * 300):
         for verb, body in (
-            ("heartbeat", {"held": {"uploads": [{"id": id, "token": token}]}}),
             ("ack", {"store": "uploads", "acks": [{"id": id, "token": token, "attempt": 1, "outcome": "ok"}]}),
             ("release", {"store": "uploads", "held": [{"id": id, "token": token}]}),
         ):
             said = await worker.tell(verb, body)
             assert (said.status, said.error["code"]) == (400, "INVALID"), (verb, id)
+        beaten = await worker.tell("heartbeat", {"held": {"uploads": [{"id": id, "token": token}]}})
+        assert beaten.status == 200, "other stores are answered"
+        assert beaten.body["fates"]["uploads"].keys() == {"problem"}
     assert await conn.fetch("select * from uploads order by id") == before
 
 

@@ -214,11 +214,6 @@ async def test_cancel_reaches_a_running_job_by_heartbeat(plane, worker):
     assert (await plane.job(id))["state"] == "cancelled"
 
 
-async def test_a_heartbeat_for_a_table_it_did_not_register_for_is_refused(worker):
-    said = await worker.tell("heartbeat", {"held": {"uploads": [{"id": 1, "token": 1}]}})
-    assert (said.status, said.error["field"]) == (400, "store")
-
-
 # ---------------------------------------------------------------- a worker that is not believed
 
 

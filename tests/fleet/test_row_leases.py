@@ -154,19 +154,15 @@ async def test_rows_of_a_silent_worker_are_free_as_its_jobs_are(app: Howdah, con
         assert await conn.fetchval("select state from uploads where id = $1", lost["id"]) == "queued"
 
 
-async def test_a_row_whose_claim_was_never_heard_of_goes_back_with_the_next(app: Howdah, conn: Any) -> None:
-    async with uploads(app, conn, rows=3) as plane:
-        worker, other = await worker_of(plane), await worker_of(plane)
-        heard, theirs = await claimed(worker), await claimed(other)
-        unheard = await claimed(worker)
+async def test_a_row_that_is_reported_twice_in_one_request_is_accepted_once(app: Howdah, conn: Any) -> None:
+    async with uploads(app, conn, rows=2) as plane:
+        worker = await worker_of(plane)
+        one, other = await claimed(worker), await claimed(worker)
+        twice = [report(one, "retry"), report(other, "ok"), report(one, "retry")]
 
-        again = await worker.one(store="uploads", after=heard["token"])
-        assert again["id"] == unheard["id"]
-        assert again["token"] > theirs["token"]
-        rows = await conn.fetch("select state, num_resets from uploads")
-        assert [tuple(row) for row in rows] == [("processing", 0)] * 3
-        kept = (await worker.beat(heard, again, store="uploads")).body["fates"]["uploads"]["kept"]
-        assert len(kept) == 2
+        said = (await worker.ack(*twice, store="uploads")).body["accepted"]
+        assert sorted(each["id"] for each in said) == sorted([one["id"], other["id"]])
+        assert await conn.fetchval("select num_failures from uploads where id = $1", one["id"]) == 1
 
 
 async def test_leases_that_are_over_are_forgotten(app: Howdah, conn: Any) -> None:

@@ -14,6 +14,11 @@ REMEMBER = 3600.0
 """Seconds a report that is repeated is recognised."""
 
 
+def unique(acks: Sequence[Ack]) -> list[Ack]:
+    """The reports of one request, each job or row once: of several on the same one the last counts."""
+    return list({(ack.job.token, ack.job.id): ack for ack in acks}.values())
+
+
 class Belief:
     """Looks at leases before anything is believed."""
 
@@ -28,7 +33,7 @@ class Belief:
         """
         if not acks:
             return []
-        once = list({(ack.job.token, ack.job.id): ack for ack in acks}.values())  # said twice, a job would run twice
+        once = unique(acks)  # said twice, a job would run twice
         tokens, ids = [ack.job.token for ack in once], [ack.job.id for ack in once]
         own: dict[int, Ack] = dict(enumerate(once, 1))
         for place, attempt, keyed in await self._session.fetch(self._sql["covered"], node, tokens, ids):

@@ -21,6 +21,11 @@ PATIENCE = 15.0
 class Unreachable(HowdahError):
     """The control plane did not answer, or not now; it may or may not have heard."""
 
+    def __init__(self, said: str, status: int | None = None) -> None:
+        super().__init__(said)
+        self.status = status
+        """What was answered, if anything was."""
+
 
 class NotKnown(HowdahError):
     """The control plane does not know this worker (any more): register again."""
@@ -29,9 +34,11 @@ class NotKnown(HowdahError):
 class Turned(HowdahError):
     """The control plane refused; trying again is of no use."""
 
-    def __init__(self, said: str, status: int) -> None:
+    def __init__(self, said: str, status: int, code: str | None = None) -> None:
         super().__init__(said)
         self.status = status
+        self.code = code
+        """The reason in one word; ``None``: what answered is no control plane, but a proxy in between."""
 
 
 class Client:
@@ -86,7 +93,7 @@ class Client:
                 method, path, gives, message, bearer=self._credential, patience=self._patience + wait
             )
         except Turned as error:
-            if error.status == 401:  # our number is somebody else's by now
+            if error.code == "UNAUTHORIZED":  # our number is somebody else's by now
                 raise NotKnown(str(error)) from None
             raise
 
@@ -151,10 +158,11 @@ def _refusal(status: int, body: bytes) -> HowdahError:
     try:
         problem = msgspec.json.decode(body, type=m.Refusal).error
         said = f"{problem.code}: {problem.message}" + (f" (field {problem.field})" if problem.field else "")
-    except msgspec.MsgspecError:
-        said = f"HTTP {status}"
-    if status == 404:
+        code = problem.code
+    except msgspec.MsgspecError:  # a proxy, which does not know what the control plane knows
+        said, code = f"HTTP {status}", None
+    if (status, code) == (404, "UNKNOWN"):
         return NotKnown(said)
     if status in (408, 425, 429) or status >= 500:
-        return Unreachable(said)
-    return Turned(said, status)
+        return Unreachable(said, status)
+    return Turned(said, status, code)

@@ -17,7 +17,7 @@ from howdah.jobs.holds import Holds
 from howdah.jobs.shared import Shared, channel
 from howdah.jobs.store import JobStore
 from howdah.journal import Run, Said
-from howdah.outcome import Ack
+from howdah.outcome import Ack, Outcome
 from howdah.pg import sql
 from howdah.pg.database import Database, Session
 from howdah.pg.listen import Listener
@@ -32,6 +32,8 @@ FORGET = 300.0
 ACKS = 4
 """Connections for outcomes at most: PostgreSQL flushes commits that come together at once."""
 LOOK_FOR_HOLDS = 1.0
+BEATS = 2
+"""Connections for heartbeats, of their own: outcomes that wait for a lock must not hold them up."""
 
 
 class JobDesk:
@@ -47,6 +49,7 @@ class JobDesk:
         self._shared = Shared(
             Session(database, "claim", on_connect=self._forget), Sessions(database, "ack", ACKS), self._listener
         )
+        self._beats = Sessions(database, "heartbeat", BEATS)
         self._lines: dict[Scope, Line] = {}
         self._closing = False
         self._holds = Holds(self._shared.acks, sql.load("howdah.jobs", schema=database.schema))
@@ -118,11 +121,17 @@ class JobDesk:
         """Hand back what is left of leases."""
         return await self._any.release(tokens, node=node)
 
-    async def take_back(self, node: int, after: int) -> None:
-        """Hand back what a node was given and never heard of, since the answer was lost: all after this token."""
-        held = await self._shared.acks.fetchval(self._sql["leases"], node)
-        if unheard := [token for token in held if token > after]:
-            await self.release(node, unheard)
+    async def release_jobs(self, node: int, keys: Sequence[Key]) -> int:
+        """Release single jobs of a node. A lease of which nothing else is left keeps its place in the queue."""
+        if not keys:
+            return 0
+        tokens, ids = [token for token, _ in keys], [id for _, id in keys]
+        rows = await self._shared.acks.fetch(self._sql["whole"], node, tokens, ids)
+        whole = [row["token"] for row in rows]
+        released = await self.release(node, whole) if whole else 0
+        jobs = [Job(id, "", "", 1, 2, token, b"") for token, id in keys if token not in whole]
+        accepted = await self.ack(node, [Ack(job, Outcome.RELEASED, 0) for job in jobs], ())
+        return released + sum(ack.outcome in (Outcome.RELEASED, Outcome.CANCELLED) for ack in accepted)
 
     async def say(self, node: int, job: Job, said: Said) -> None:
         """Keep what a running job says."""
@@ -142,7 +151,7 @@ class JobDesk:
         """Renew leases; the tokens that are still the node's, and the jobs somebody wants cancelled."""
         if not tokens:
             return set(), []
-        row = await self._shared.acks.fetchrow(self._sql["heartbeat"], node, list(tokens), self._lease)
+        row = await self._beats.fetchrow(self._sql["heartbeat"], node, list(tokens), self._lease)
         return set(row["kept"]), list(row["cancel"])
 
     async def look(self) -> None:
@@ -172,6 +181,7 @@ class JobDesk:
         await self._any.close()
         await self._shared.claims.close()
         await self._shared.acks.close()
+        await self._beats.close()
 
     def _store(self, kinds: Sequence[str], queues: Sequence[str] | None, labels: frozenset[str]) -> JobStore:
         return JobStore(

@@ -14,8 +14,8 @@ Big = Annotated[str, Meta(max_length=20_000)]
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Token = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Seconds = Annotated[float, Meta(ge=0, le=3.2e8)]
-AnyId = Id | Annotated[str, Meta(min_length=1, max_length=300)]
-"""A job has a number; a row of your own table whatever its key is."""
+AnyId = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str
+"""The id of a job is a number from 1; that of a row is whatever its key is, so any number or text."""
 JOBS = "jobs"
 """The store of our own queue; any other store is a table of the user's."""
 
@@ -27,6 +27,10 @@ def nothing() -> msgspec.Raw:
 
 class Message(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What all of them have in common: nothing unknown is let through."""
+
+
+class Answer(Message, forbid_unknown_fields=False):
+    """Base of all answers: a worker ignores fields of a newer control plane."""
 
 
 class Register(Message):
@@ -45,7 +49,7 @@ class Register(Message):
     version: Annotated[str, Meta(max_length=100)] = ""
 
 
-class Registered(Message):
+class Registered(Answer):
     """It is known now, and under which conditions."""
 
     id: Id
@@ -71,16 +75,18 @@ class Heartbeat(Message):
     running: Annotated[int, Meta(ge=0, le=100_000)] = 0
 
 
-class Fate(Message):
+class Fate(Answer):
     """What became of the jobs of one store that were named."""
 
     kept: list[Held] = []
     lost: list[Held] = []
     cancel: list[AnyId] = []
     """Jobs somebody wants cancelled."""
+    problem: str | None = None
+    """Why this store could not be asked now. What is neither kept nor lost was not renewed and may still be its."""
 
 
-class Beaten(Message):
+class Beaten(Answer):
     """The heartbeat was heard."""
 
     status: Literal["idle", "busy", "draining"]
@@ -96,11 +102,15 @@ class Claim(Message):
     store: Name = JOBS
     room: Annotated[dict[str, Annotated[int, Meta(ge=0, le=100_000)]], Meta(max_length=1000)] = {}
     """The most of each queue, where that is limited."""
+    number: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
+    """Rises with every claim the worker makes of this store. A claim that comes after a newer one is answered 409."""
+    tokens: Annotated[list[Token], Meta(max_length=10_000)] | None = None
+    """All tokens it holds of this store. What older claims gave it beside these goes back; left out: nothing does."""
     after: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
-    """The newest token it has seen, said when answers may not have reached it: what is newer goes back at once."""
+    """Ignored. Workers of version 0.1 send the largest token they have seen; tokens have no order any more."""
 
 
-class Claimed(Message):
+class Claimed(Answer):
     """One job under lease."""
 
     id: AnyId
@@ -117,7 +127,7 @@ class Claimed(Message):
     waited: float | None = None
 
 
-class Claims(Message):
+class Claims(Answer):
     """Jobs under lease."""
 
     jobs: list[Claimed]
@@ -150,11 +160,11 @@ class Ack(Message):
 
     acks: Annotated[list[Report], Meta(max_length=2000)]
     finished: Annotated[list[Token], Meta(max_length=2000)] = []
-    """Tokens of which nothing is left after this."""
+    """Tokens the worker is through with: jobs of theirs without an outcome are released."""
     store: Name = JOBS
 
 
-class Settled(Message):
+class Settled(Answer):
     """An outcome that was accepted, as it was recorded."""
 
     id: AnyId
@@ -162,21 +172,23 @@ class Settled(Message):
     outcome: str
 
 
-class Acked(Message):
+class Acked(Answer):
     """Those that were still the worker's."""
 
     accepted: list[Settled]
 
 
 class Release(Message):
-    """A worker hands back what is left."""
+    """A worker hands back what it will not do."""
 
     held: Annotated[list[Held], Meta(max_length=10_000)] = []
+    """Single jobs or rows; the others of their leases stay the worker's."""
     tokens: Annotated[list[Token], Meta(max_length=10_000)] = []
+    """Whole leases, of the store ``jobs`` only: all that is left of them."""
     store: Name = JOBS
 
 
-class Released(Message):
+class Released(Answer):
     """So many jobs went back."""
 
     jobs: int
@@ -208,7 +220,7 @@ class Fail(Message):
     took: Annotated[int, Meta(ge=0, le=2**53)] = 0
 
 
-class Ended(Message):
+class Ended(Answer):
     """What a job is now."""
 
     id: Id
@@ -255,7 +267,7 @@ class Enqueue(Message):
     """Labels a worker must have."""
 
 
-class Enqueued(Message):
+class Enqueued(Answer):
     """It is queued."""
 
     id: Id
@@ -263,7 +275,7 @@ class Enqueued(Message):
     """False: a live job has this key already, and this is its id."""
 
 
-class Problem(Message):
+class Problem(Answer):
     """Why it was refused."""
 
     code: str
@@ -272,7 +284,7 @@ class Problem(Message):
     """The part of the request that is wrong."""
 
 
-class Refusal(Message):
+class Refusal(Answer):
     """The body of every error."""
 
     error: Problem

@@ -19,7 +19,7 @@ ALWAYS = {
     429: "Too many requests; see Retry-After.",
     503: "The database does not answer.",
 }
-SOMETIMES = {404: "There is no such thing.", 409: "It is no longer the worker's."}
+SOMETIMES = {404: "There is no such thing.", 409: "It is no longer the worker's, or the claim came after a newer one."}
 PLACE = "#/components/schemas/{name}"
 
 

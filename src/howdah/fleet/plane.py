@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from howdah import telemetry
@@ -13,6 +13,7 @@ from howdah.fleet import answers
 from howdah.fleet import messages as m
 from howdah.fleet.desk import JobDesk
 from howdah.fleet.door import Caller, Door, RemoteNode
+from howdah.fleet.heartbeats import Heartbeats
 from howdah.fleet.options import ServeOptions
 from howdah.fleet.papers import check_registration
 from howdah.fleet.refusal import Refused, bad, stale, unknown
@@ -50,6 +51,7 @@ class Plane:
         self._session = session
         self._jobs = jobs
         self._tables = tables
+        self._heartbeats = Heartbeats(jobs, tables)
         self._apart = apart
         """What needs the database, and why."""
         self._sql = sql.load("howdah.fleet", schema=database.schema)
@@ -87,40 +89,21 @@ class Plane:
             self._door.forget(node.id)
         if state is None:
             raise unknown(f"worker {node.id} any more; register again")
-        fates = {store: await self._renew(node, store, held) for store, held in body.held.items()}
-        return m.Beaten(status=state, fates=fates)
-
-    async def _renew(self, node: RemoteNode, store: str, held: Sequence[m.Held]) -> m.Fate:
-        kept: set[Any]
-        cancel: list[Any]
-        if store == m.JOBS:
-            tokens, cancel = await self._jobs.heartbeat(node.id, list({each.token for each in held}))
-            kept = {(each.token, each.id) for each in held if each.token in tokens}
-        else:
-            keys = [(each.token, each.id) for each in held]
-            kept, cancel = await self._table(node, store).heartbeat(node.id, keys)
-        named = {each.id for each in held}
-        return m.Fate(
-            kept=[each for each in held if (each.token, each.id) in kept],
-            lost=[each for each in held if (each.token, each.id) not in kept],
-            cancel=[id for id in cancel if id in named],
-        )
+        return m.Beaten(status=state, fates=await self._heartbeats.renew(node, body.held))
 
     async def claim(self, node: RemoteNode, body: m.Claim) -> m.Claims | None:
         """Jobs for a worker, or nothing within the time it waits."""
         if node.leaving:
             return None
         most = min(body.max, 1000)
-        if body.store == m.JOBS:
-            if body.after is not None:
-                await self._jobs.take_back(node.id, body.after)
+        table = None if body.store == m.JOBS else self._table(node, body.store)
+        if unheard := await self._accept(node, body):
+            await (table.take_back(node.id, unheard) if table else self._jobs.release(node.id, unheard))
+        if table:
+            jobs = await table.claim(node, most, body.wait)
+        else:
             scope = (node.kinds, node.queues, node.labels)
             jobs = await self._jobs.claim(node.id, scope, most=most, room=body.room, wait=body.wait)
-        else:
-            desk = self._table(node, body.store)
-            if body.after is not None:
-                await desk.take_back(node.id, body.after)
-            jobs = await desk.claim(node, most, body.wait)
         if not jobs:
             return None
         if body.wait and (await self._door.node(node.id)).leaving:  # somebody asked it to drain meanwhile
@@ -131,6 +114,17 @@ class Plane:
             await self._turn(node, took=True)
         telemetry.emit("fleet.claim", node=node.id, jobs=len(jobs))
         return m.Claims(jobs=[claimed(job) for job in jobs])
+
+    async def _accept(self, node: RemoteNode, body: m.Claim) -> list[int]:
+        """Refuse a claim that comes after a newer one. Returns the leases whose claims the worker got no answer to."""
+        if body.number is None:
+            if body.tokens is not None:
+                raise bad("tokens need the number of the claim: what older claims gave goes back", "number")
+            return []
+        row = await self._session.fetchrow(self._sql["accept_claim"], node.id, body.store, body.number, body.tokens)
+        if row is None:
+            raise stale(f"claim {body.number} of worker {node.id} came after a newer one; nothing was claimed")
+        return list(row["unheard"])
 
     async def ack(self, node: RemoteNode, body: m.Ack) -> m.Acked:
         """Record how attempts ended; what is missing in the answer was no longer the worker's."""
@@ -153,13 +147,16 @@ class Plane:
         )
 
     async def release(self, node: RemoteNode, body: m.Release) -> m.Released:
-        """Hand back what is left, charging no attempt."""
+        """Release the jobs or rows that are named, and all that is left of leases that are; charges no attempt."""
+        keys = [(held.token, held.id) for held in body.held]
         if body.store == m.JOBS:
-            tokens = list({*body.tokens, *(held.token for held in body.held)})
-            released = await self._jobs.release(node.id, tokens)
+            if any(not isinstance(held.id, int) for held in body.held):
+                raise bad("the id of a job is a number", "held")
+            released = await self._jobs.release(node.id, body.tokens) if body.tokens else 0
+            whole = set(body.tokens)
+            released += await self._jobs.release_jobs(node.id, [key for key in keys if key[0] not in whole])
             await self._turn(node, took=False)
             return m.Released(jobs=released)
-        keys = [(held.token, held.id) for held in body.held]
         return m.Released(jobs=await self._table(node, body.store).release(node.id, keys))
 
     async def complete(self, node: RemoteNode, job_id: int, body: m.Complete) -> m.Ended:

@@ -49,6 +49,7 @@ class RemoteConductor:
         self._again: asyncio.Task[None] | None = None
         self._stores: dict[str, RemoteStore] = {}
         self.workers: dict[str, Worker] = {}
+        self._outages: dict[str, Outage] = {}
         self.heart: Heart | None = None
         self._stopping = self._now = False
         self._hurry = asyncio.Event()
@@ -151,6 +152,7 @@ class RemoteConductor:
         except NotKnown:
             return lambda: self._join_soon(node)
         heard = said or m.Beaten(status="idle")
+        heard.fates = {name: fate for name, fate in heard.fates.items() if name in self._stores}
         return lambda: self._heed(heard, at)
 
     async def _close_beater(self) -> None:
@@ -168,6 +170,11 @@ class RemoteConductor:
                 worker.lose_jobs(lost, "the lease expired and was taken back")
             if fate.cancel:
                 worker.cancel(fate.cancel)
+            if fate.problem is None:
+                self._outages[name].heal()
+            else:  # neither renewed nor lost: it stays ours until its own lease is over
+                self._outages[name].fail(Unreachable(fate.problem))
+                self._lose_expired(name)
         if said.status == "draining":
             self.asked_to_drain()
 
@@ -187,12 +194,16 @@ class RemoteConductor:
         except Exception as error:
             log.warning("could not register again (%s); the next heartbeat tries", error)
 
-    def _lose_expired(self) -> None:
-        for name, worker in self.workers.items():
-            before = worker.tokens()
-            worker.lose_expired()
-            # the next heartbeat that gets through must not renew what nobody works on any more
-            self._stores[name].give_up(set(before).difference(worker.tokens()))
+    def _lose_all_expired(self) -> None:
+        for name in self.workers:
+            self._lose_expired(name)
+
+    def _lose_expired(self, name: str) -> None:
+        worker = self.workers[name]
+        before = worker.tokens()
+        worker.lose_expired()
+        # the next heartbeat that gets through must not renew what nobody works on any more
+        self._stores[name].give_up(set(before).difference(worker.tokens()))
 
     def _lose_all(self, reason: str) -> None:
         for name, worker in self.workers.items():
@@ -224,7 +235,12 @@ class RemoteConductor:
 
     def _start_heart(self, heartbeat: float) -> None:
         self.heart = Heart(
-            None, self.node, heartbeat=heartbeat, beats=[self._beat], fail=self._lose_expired, close=self._close_beater
+            None,
+            self.node,
+            heartbeat=heartbeat,
+            beats=[self._beat],
+            fail=self._lose_all_expired,
+            close=self._close_beater,
         )
         self.heart.start()
 
@@ -247,6 +263,7 @@ class RemoteConductor:
 
     def _add(self, name: str, store: RemoteStore, handlers: Any, options: WorkerOptions, slots: Slots) -> None:
         self._stores[name] = store
+        self._outages[name] = Outage(f"heartbeat of {name}")
         self.workers[name] = Worker(store, handlers, options, slots)
         if self._stopping:
             self.workers[name].stop(now=self._now)

@@ -57,7 +57,7 @@ ROUTES = (
         m.Claim,
         m.Claims,
         empty=204,
-        may=(404,),
+        may=(404, 409),
     ),
     Route(
         "POST", "/workers/{id}/ack", "ack", "node", "Say how attempts ended, many at once.", m.Ack, m.Acked, may=(404,)

@@ -38,9 +38,9 @@ class RowLeases:
         """The worker speaks of these: the tokens among them that are its own."""
         return await self._tokens("heartbeat_rows", node, keys)
 
-    async def held(self, node: int, after: int = 0) -> list[Key]:
-        """What a worker was given lately, after a token."""
-        return _keys(await self._session.fetch(self._sql["held_rows"], node, self._name, after))
+    async def held(self, node: int, tokens: Sequence[int] | None = None) -> list[Key]:
+        """What a worker was given lately: all of it, or what it was given under these tokens."""
+        return _keys(await self._session.fetch(self._sql["held_rows"], node, self._name, tokens))
 
     async def lose(self, seconds: float) -> list[Key]:
         """End leases nobody spoke of for so long; the rows they were for."""

@@ -13,9 +13,11 @@ import msgspec
 
 from howdah.errors import ConfigError
 from howdah.fleet import messages as m
+from howdah.fleet.claim_numbers import ClaimNumbers
 from howdah.fleet.client import Client, NotKnown, Turned
 from howdah.fleet.ease import Ease
-from howdah.fleet.outgoing import bare, in_batches, report_of
+from howdah.fleet.outgoing import report_of
+from howdah.fleet.reports import LARGEST_BATCH, UNFIT, Reports
 from howdah.fleet.wire import job_of
 from howdah.job import Job
 from howdah.journal import Run, Said, lost
@@ -26,20 +28,15 @@ from howdah.store import Transaction
 log = logging.getLogger("howdah")
 
 T = TypeVar("T")
-LARGEST_BATCH = 1000
 MOST_RELEASED = 10_000
 WAIT = 25.0
 """Seconds a claim waits at the control plane for work; proxies cut longer ones."""
-DOUBT = 60.0
-"""Seconds after an unanswered claim in which it may still turn out to have been heard."""
 POLL = 5.0
 """Seconds until the next look when the control plane lets nobody wait."""
 SOON = 0.5
 """Seconds until the next look when it did so until now: it may have had a reason."""
 UNWANTED = 1.0
 """Seconds after which what came and was not asked for goes back; the slots it was for are taken."""
-UNFIT = (400, 413)
-"""Statuses of a message that will not get better by itself."""
 
 
 class Membership(Protocol):
@@ -68,11 +65,10 @@ class RemoteStore:
         self._wanted = 1
         self._room: Mapping[str, int] = {}
         self._rung = asyncio.Event()
-        self._claims, self._waits, self._acks = Ease(), Ease(), Ease()
+        self._claims, self._waits = Ease(), Ease()
+        self._numbers = ClaimNumbers(name)
+        self._reports = Reports(name, lambda message: self._tell("ack", message, m.Acked))
         self._held: dict[int, set[int | str]] = {}
-        self._newest = 0
-        self._in_doubt = 0.0
-        """Until when answers may have been lost that gave us jobs."""
         self._returning: set[asyncio.Task[int]] = set()
 
     # ---------------------------------------------------------------- what a worker asks
@@ -88,11 +84,7 @@ class RemoteStore:
         return jobs
 
     async def ack(self, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
-        outcomes: dict[tuple[int, int | str], str] = {}
-        batches = list(in_batches([report_of(ack) for ack in acks], LARGEST_BATCH)) or [[]]
-        for batch in batches:
-            await self._acks.turn()
-            outcomes |= await self._ack(batch, finished if batch is batches[-1] else ())
+        outcomes = await self._reports.send([report_of(ack) for ack in acks], finished)
         accepted = []
         for ack in acks:
             outcome = outcomes.get((ack.job.token, ack.job.id))
@@ -144,7 +136,17 @@ class RemoteStore:
         message = m.LogLines(
             token=job.token, lines=said.lines, stream=said.stream, progress=said.progress, note=said.note
         )
-        await self._tell_of("log", job, message)
+        try:
+            await self._tell_of("log", job, message)
+        except Turned as error:
+            if error.status not in UNFIT:
+                raise
+            if len(said.lines) > 1:  # too much at once, or one line that cannot be kept
+                half = len(said.lines) // 2
+                await self.say(job, Said(stream=said.stream, lines=said.lines[:half]))
+                await self.say(job, msgspec.structs.replace(said, lines=said.lines[half:]))
+            else:
+                log.warning("a line that job %s logged is left out: %s", job.id, error)
 
     async def note_run(self, job: Job, run: Run) -> None:
         spec, result = msgspec.Raw(run.spec or b"null"), msgspec.Raw(run.result or b"null")
@@ -191,17 +193,19 @@ class RemoteStore:
     async def _claim(self, seconds: float) -> list[Job]:
         if not await (self._waits if seconds else self._claims).turn(self._rung):
             return []
-        after = self._newest if time.monotonic() < self._in_doubt else None
-        message = m.Claim(max=self._wanted, wait=seconds, store=self._name, room=dict(self._room), after=after)
+        message = self._numbers.claim(self._wanted, seconds, self._room, list(self._held))
         try:
             said = await self._tell("claim", message, m.Claims, wait=seconds)
-        except BaseException:
-            self._in_doubt = time.monotonic() + DOUBT
+        except BaseException as error:
+            if self._numbers.is_unknown(error):
+                return await self._claim(seconds)
+            self._numbers.unanswered()
+            if self._numbers.is_late(error):
+                return []
             raise
         jobs = [job_of(each) for each in said.jobs] if said else []
         for job in jobs:
             self._held.setdefault(job.token, set()).add(job.id)
-            self._newest = max(self._newest, job.token)
         if self._member.client.draining:
             self._member.asked_to_drain()
         return jobs
@@ -244,22 +248,6 @@ class RemoteStore:
                 self._held.pop(token, None)
             return 0
 
-    async def _ack(self, reports: list[m.Report], finished: Sequence[int]) -> dict[tuple[int, int | str], str]:
-        """Say how attempts ended. One that cannot be kept as it is must not hold up the others."""
-        message = m.Ack(acks=reports, finished=list(finished), store=self._name)
-        try:
-            said = await self._tell("ack", message, m.Acked)
-        except Turned as error:
-            if error.status not in UNFIT or not reports:
-                raise
-            if len(reports) > 1:
-                half = len(reports) // 2
-                return await self._ack(reports[:half], ()) | await self._ack(reports[half:], finished)
-            if (less := bare(reports[0], str(error))) == reports[0]:
-                raise
-            return await self._ack([less], finished)
-        return {(each.token, each.id): each.outcome for each in said.accepted} if said else {}
-
     async def _tell(self, verb: str, message: m.Message, gives: type[T], *, wait: float = 0.0) -> T | None:
         client = self._member.client
         node = client.node
@@ -270,10 +258,12 @@ class RemoteStore:
             raise
 
     async def _tell_of(self, verb: str, job: Job, message: m.Message) -> None:
-        """Say something of a job; refused or not known any more, it is no longer ours."""
+        """Say something of a job. Only the answer that its lease is lost means that; a refusal is an ordinary error."""
         if self._name != m.JOBS:
             return
         try:
-            await self._member.client.tell(f"{verb}/{job.id}", message, m.Released)
-        except (NotKnown, Turned):
-            raise lost(job) from None
+            await self._tell(f"{verb}/{job.id}", message, m.Released)
+        except Turned as error:
+            if (error.status, error.code) == (409, "STALE"):
+                raise lost(job) from None
+            raise Turned(f"the {verb} of job {job.id} is refused: {error}", error.status, error.code) from None

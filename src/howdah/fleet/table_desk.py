@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import asyncpg
+
 from howdah import service
+from howdah.fleet.belief import unique
 from howdah.fleet.door import RemoteNode
 from howdah.fleet.row_leases import Key, RowLeases
 from howdah.job import Job
@@ -19,8 +22,25 @@ from howdah.table.options import TableOptions
 from howdah.table.plan import Plan
 from howdah.table.store import TableStore
 
+PATIENCE = 2.0
+"""Seconds a heartbeat waits for a table at most: its worker, which also has jobs, waits for the answer."""
 LOOK = 1.0
 """Seconds between looks for rows while somebody waits; a table of the user's rings no bell here."""
+
+
+REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.RaiseError)
+"""What a table says of a row it does not let be changed."""
+
+
+@dataclass(slots=True)
+class Renewed:
+    """What came of a heartbeat for rows; those that are nowhere here are no longer the worker's."""
+
+    kept: set[Key] = field(default_factory=set)
+    cancel: list[Any] = field(default_factory=list)
+    """Rows no longer wanted."""
+    refused: dict[Any, str] = field(default_factory=dict)
+    """Rows that could not be renewed, by id, and why."""
 
 
 class TableDesk:
@@ -29,6 +49,8 @@ class TableDesk:
     def __init__(self, database: Database, plan: Plan, *, pool: Any, session: Session, lease: float) -> None:
         self._plan = plan
         self._lease = lease
+        self.patience = min(PATIENCE, max(0.5, min(plan.options.stalled_after, lease) / 6))
+        """Seconds a heartbeat may take."""
         self._store = TableStore(database, plan, pool=pool)
         self._beats = Session(database, "heartbeat")  # of its own: a locked table must not hold up what others ask
         self._leases = RowLeases(database, session, plan.options.name)
@@ -79,7 +101,11 @@ class TableDesk:
     async def _take(self, node: RemoteNode, most: int) -> list[Job]:
         jobs = await self._store.claim(most, {}, name=node.name)
         self._store.disown({job.token for job in jobs})  # the worker remembers them, not we
-        await self._leases.note(node.id, jobs)
+        try:
+            await self._leases.note(node.id, jobs)
+        except Exception:
+            await self._release([(job.token, job.id) for job in jobs])
+            raise
         return jobs
 
     async def _hand_back(self, claiming: asyncio.Task[list[Job]]) -> None:
@@ -91,27 +117,42 @@ class TableDesk:
     async def ack(self, node: int, acks: Sequence[Ack]) -> list[Ack]:
         """Record how attempts ended, of those that are the worker's own."""
         own = await self._leases.own(node, [(ack.job.token, ack.job.id) for ack in acks])
-        return await self._store.ack([ack for ack in acks if ack.job.token in own], ())
+        return await self._store.ack([ack for ack in unique(acks) if ack.job.token in own], ())
 
     async def release(self, node: int, keys: Sequence[Key]) -> int:
         """Hand a worker's own rows back."""
         own = await self._leases.own(node, keys)
         return await self._release([key for key in keys if key[0] in own])
 
-    async def take_back(self, node: int, after: int = 0) -> None:
-        """Hand back what a worker has in hand: all of it, or what it never heard of, since the answer was lost."""
-        await self._release(await self._leases.held(node, after))
+    async def take_back(self, node: int, tokens: Sequence[int] | None = None) -> None:
+        """Release what a worker was given: all of it, or these leases, since the answers that named them were lost."""
+        await self._release(await self._leases.held(node, tokens))
 
-    async def heartbeat(self, node: int, keys: Sequence[Key]) -> tuple[set[Key], list[Any]]:
-        """Say that these rows are worked on: those that are still the worker's, and those no longer wanted."""
+    async def heartbeat(self, node: int, keys: Sequence[Key]) -> Renewed:
+        """Say that these rows are worked on, as far as they are the worker's own."""
         tokens = await self._leases.renew(node, keys)
         own = {key for key in keys if key[0] in tokens}
-        if not own:
-            return set(), []
-        rows = await self._beats.fetch(self._plan.sql["heartbeat"], list({id for _, id in own}), list(tokens))
+        said = Renewed()
+        if own:
+            await self._beat(list({id for _, id in own}), list(tokens), own, said)
+        return said
+
+    async def _beat(self, ids: list[Any], tokens: list[int], own: set[Key], said: Renewed) -> None:
+        """Renew rows. If the table refuses that, as by a trigger, they are halved until the culprit is alone."""
+        try:
+            rows = await self._beats.fetch(self._plan.sql["heartbeat"], ids, tokens)
+        except REFUSED as error:
+            if len(ids) == 1:
+                said.refused[ids[0]] = str(error)
+                return
+            half = len(ids) // 2
+            await self._beat(ids[:half], tokens, own, said)
+            await self._beat(ids[half:], tokens, own, said)
+            return
         known = {(row["token"], self._plan.id(row["id"])): row["cancel"] for row in rows}
         kept = own & known.keys()
-        return kept, [id for token, id in kept if known[token, id]]
+        said.kept |= kept
+        said.cancel += [id for token, id in kept if known[token, id]]
 
     async def reset(self) -> None:
         """Take back the rows of silent workers."""
