@@ -238,7 +238,7 @@ def test_nodes(howdah, failed):
 
 def test_prune(howdah, failed):
     kept = howdah("prune")
-    some = howdah("prune", "--done-after", "0s", "--json")
+    some = howdah("prune", "--done-after", "0s", "--yes", "--json")
     rest = howdah("prune", HOWDAH_RETENTION_FAILED="0s")
 
     assert kept.stdout == "pruned 0 jobs, 0 whole partitions among them\n"

@@ -11,7 +11,7 @@ import pytest
 from howdah.outcome import Ack, Outcome
 from howdah.pg.database import Database
 from kit.interleave import meet, switch_off, told
-from kit.interleave_jobs import STATEMENTS, TOMORROW, Ground, ack, acking_in_transaction, heartbeat, lay
+from kit.interleave_jobs import NOBODY, STATEMENTS, TOMORROW, Ground, ack, acking_in_transaction, heartbeat, lay
 from kit.interleave_place import Trio, trio
 from kit.model_check import wrongs
 
@@ -172,7 +172,7 @@ async def test_a_late_commit_beside_an_act_that_is_undone_changes_nothing(three:
 
 
 async def prune(conn: Any, keep: float = TOMORROW) -> int:
-    return int(await conn.fetchval(STATEMENTS["prune_rows"], keep, keep, 100))
+    return int(await conn.fetchval(STATEMENTS["prune_rows"], keep, keep, 100, *NOBODY))
 
 
 async def test_a_success_reported_again_after_a_prune_leaves_no_outcome_without_its_job(three: Trio):

@@ -9,7 +9,7 @@ import pytest
 
 from howdah.pg.database import Database
 from kit.interleave import Form, meet, told
-from kit.interleave_jobs import FORMS, STATEMENTS, TOMORROW, Ground, lay
+from kit.interleave_jobs import FORMS, NOBODY, STATEMENTS, TOMORROW, Ground, lay
 from kit.interleave_place import Trio, meeting_place, trio
 from kit.model_check import wrongs
 from kit.roles import OWNER
@@ -73,7 +73,7 @@ async def lay_within_one_partition(conn: Any) -> Ground:
 
 
 async def drop(_ground: Ground, conn: Any) -> Any:
-    return await conn.fetchval(STATEMENTS["prune_partition"], TOMORROW, TOMORROW)
+    return await conn.fetchval(STATEMENTS["prune_partition"], TOMORROW, TOMORROW, *NOBODY)
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "rolled back"])
@@ -97,7 +97,7 @@ AN_HOUR_AGO = "update howdah.done set finished_at = now() - interval '2 hours'"
 
 
 async def prune_hourly(conn: Any) -> Any:
-    return await conn.fetchval(STATEMENTS["prune_partition"], HOUR, HOUR)
+    return await conn.fetchval(STATEMENTS["prune_partition"], HOUR, HOUR, *NOBODY)
 
 
 @pytest.mark.parametrize("act", [form for form in FORMS if str(form) in ENDS and form.act != "delete"], ids=str)

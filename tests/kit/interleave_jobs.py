@@ -31,6 +31,8 @@ delete from howdah.attempt; delete from howdah.tally; delete from howdah.queue; 
 LAPSE = "update howdah.lease set expires_at = now() - interval '1 second'"
 TOMORROW = -86400.0
 """Seconds finished jobs are kept, so that all of them are past their time."""
+NOBODY = (None, None, None, None)
+"""Who prunes: a node by itself."""
 LEASE = 30.0
 PORTRAIT = """
 select json_build_object(
@@ -220,7 +222,7 @@ async def release(ground: Ground, conn: Any) -> tuple[int, ...]:
 
 
 async def prune(_ground: Ground, conn: Any) -> int:
-    return int(await conn.fetchval(STATEMENTS["prune_rows"], TOMORROW, TOMORROW, 100))
+    return int(await conn.fetchval(STATEMENTS["prune_rows"], TOMORROW, TOMORROW, 100, *NOBODY))
 
 
 async def pause(_ground: Ground, conn: Any) -> bool:
