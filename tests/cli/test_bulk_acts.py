@@ -1,4 +1,4 @@
-"""Acts on many jobs from the command line: how far they came, also as JSON and after Ctrl-C; what prune asks and records."""
+"""Acts on many jobs from the command line: how far they came, also after Ctrl-C; what prune asks and records."""
 
 from __future__ import annotations
 
