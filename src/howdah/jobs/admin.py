@@ -162,25 +162,25 @@ class Admin:
     # Jobs are named by id, or by the rows of `list` and `get`: a job that is no longer as its row says, or not in
     # ``state``, is left alone and answered with ``changed``.
 
-    async def retry(self, jobs: Sequence[Named], *, state: State | str | None = None) -> Sequence[Said]:
+    async def retry(self, ids: Sequence[Named], *, state: State | str | None = None) -> Sequence[Said]:
         """Put failed or cancelled jobs back into their queue, with no attempt used; says what became of each."""
-        return await self._acts.on("retry", jobs, state=state)
+        return await self._acts.on("retry", ids, state=state)
 
-    async def cancel(self, jobs: Sequence[Named], *, state: State | str | None = None) -> Sequence[Said]:
+    async def cancel(self, ids: Sequence[Named], *, state: State | str | None = None) -> Sequence[Said]:
         """Cancel jobs: waiting ones at once, running ones by the next heartbeat; says what became of each."""
-        return await self._acts.on("cancel", jobs, state=state)
+        return await self._acts.on("cancel", ids, state=state)
 
-    async def delete(self, jobs: Sequence[Named], *, state: State | str | None = None) -> Sequence[Said]:
+    async def delete(self, ids: Sequence[Named], *, state: State | str | None = None) -> Sequence[Said]:
         """Remove jobs that wait or are over, and all that was written of them; running ones must be cancelled first."""
-        return await self._acts.on("delete", jobs, state=state)
+        return await self._acts.on("delete", ids, state=state)
 
-    async def reprioritize(self, jobs: Sequence[Named], priority: int) -> Sequence[Said]:
+    async def reprioritize(self, ids: Sequence[Named], priority: int) -> Sequence[Said]:
         """Give waiting jobs another priority, behind those that have it already; retries keep it."""
-        return await self._acts.on("reprioritize", jobs, priority)
+        return await self._acts.on("reprioritize", ids, priority)
 
-    async def move(self, jobs: Sequence[Named], queue: str) -> Sequence[Said]:
+    async def move(self, ids: Sequence[Named], queue: str) -> Sequence[Said]:
         """Move waiting jobs to the end of another queue; retries stay there."""
-        return await self._acts.on("move", jobs, queue)
+        return await self._acts.on("move", ids, queue)
 
     async def act(
         self,

@@ -495,7 +495,7 @@ begin
     delete from {schema}.done d
     where d.id = any(array(
         select n.id from (select x.id from {schema}.done x order by x.id desc limit most) n
-        where not exists (select from {schema}.job j where j.id = n.id)));
+        where not exists (select from {schema}.job j where j.id = n.id offset 0)));
     delete from {schema}.gone g where not exists (select from {schema}.lease l where l.token = g.token);
     delete from {schema}.cancel_request c
     where c.asked_at < now() - interval '1 minute'
