@@ -221,6 +221,7 @@ def test_queues_pause_and_resume(howdah, failed):
     resumed = howdah("resume", "mail", "nope")
 
     assert paused.stdout == "queue 'mail' is paused\nqueue 'bulk' is paused\n"
+    assert paused.stderr == "no job was ever in queue 'bulk'; is it spelled right? `howdah queues`\n"
     assert listed.stdout.splitlines()[2].split()[:5] == ["mail", "1", "0", "0", "0s"]
     assert "by ada" in listed.stdout
     assert [(queue["name"], queue["paused"]) for queue in as_json] == [("bulk", True), ("mail", True)]
@@ -238,7 +239,7 @@ def test_nodes(howdah, failed):
 
 def test_prune(howdah, failed):
     kept = howdah("prune")
-    some = howdah("prune", "--done-after", "0s", "--json")
+    some = howdah("prune", "--done-after", "0s", "--yes", "--json")
     rest = howdah("prune", HOWDAH_RETENTION_FAILED="0s")
 
     assert kept.stdout == "pruned 0 jobs, 0 whole partitions among them\n"

@@ -112,12 +112,16 @@ def test_a_halted_consumer_goes_on_behind_the_event_that_is_skipped(howdah, shop
     shop.catch_up()
 
     halted = howdah("consumers", "wait", "totals", "--position", "3")
-    skipped = howdah("consumers", "skip", "totals")
+    unsure = howdah("consumers", "skip", "totals")
+    other = howdah("consumers", "skip", "totals", "--event", "1", "--yes")
+    skipped = howdah("consumers", "skip", "totals", "--event", "2", "--yes")
     shop.catch_up()
-    none = howdah("consumers", "skip", "totals")
+    none = howdah("consumers", "skip", "totals", "--yes")
 
     assert halted.exit_code == 1
     assert halted.stderr.startswith("howdah: consumer 'totals' is halted at 1: ValueError: cannot")
+    assert (unsure.exit_code, "to leave out event 2 for consumer 'totals', add --yes" in unsure.stderr) == (2, True)
+    assert (other.exit_code, "does not fail on event 1 any more" in other.stderr) == (2, True)
     assert skipped.stdout == "consumer 'totals' leaves out event 2\n"
     assert howdah("consumers", "wait", "totals").exit_code == 0
     assert shop.seen("totals") == [1, 3]

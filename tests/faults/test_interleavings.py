@@ -58,6 +58,8 @@ def is_true(form: Form, said: Any, after: dict[str, Any], ground: Ground, *, pas
             return all(over.get(at) == "c" for at in ended) and all(at in after["wishes"] or at in over for at in asked)
         case "retry":
             return all(at in ready for at, what in told.items() if what == "queued")
+        case "delete":
+            return all(at not in after["jobs"] for at, what in told.items() if what == "deleted")
         case "ack" if form.name.startswith("in a transaction"):
             return over.get(4) == "d" or said in (LEASE_LOST, "UniqueViolationError")
         case "ack":
@@ -104,7 +106,7 @@ CONTROLS = {
     "reset, ack": ("ack", "where a.token = any(held)", "where true", "reset", "ack one to retry"),
     "cancel, ack": ("carry_out", CARRIES_OUT, "null", "cancel a running one", "ack one to retry"),
     "reset, cancel": ("carry_out", CARRIES_OUT, "null", "reset", "cancel a running one"),
-    "retry, prune": ("prune_rows", "for update skip locked", "", "retry one", "prune"),
+    "retry, prune": ("prune_rows", "for update of d skip locked", "", "retry many", "prune"),
 }
 """Function, guard, what stands there instead, and who meets whom."""
 

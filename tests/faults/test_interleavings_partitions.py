@@ -9,7 +9,7 @@ import pytest
 
 from howdah.pg.database import Database
 from kit.interleave import Form, meet, told
-from kit.interleave_jobs import FORMS, STATEMENTS, TOMORROW, Ground, lay
+from kit.interleave_jobs import FORMS, NOBODY, STATEMENTS, TOMORROW, Ground, lay
 from kit.interleave_place import Trio, meeting_place, trio
 from kit.model_check import wrongs
 from kit.roles import OWNER
@@ -26,6 +26,7 @@ ENDS = {
     "cancel a waiting one": [9],
     "cancel all": [3, 8, 9, 10, 11],
     "reset": [5],
+    "delete many": [9],
 }
 """Jobs that are over by an act."""
 DROP = """
@@ -72,7 +73,7 @@ async def lay_within_one_partition(conn: Any) -> Ground:
 
 
 async def drop(_ground: Ground, conn: Any) -> Any:
-    return await conn.fetchval(STATEMENTS["prune_partition"], TOMORROW, TOMORROW)
+    return await conn.fetchval(STATEMENTS["prune_partition"], TOMORROW, TOMORROW, *NOBODY)
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "rolled back"])
@@ -89,3 +90,43 @@ async def test_a_dropped_partition_takes_nothing_with_it_that_lives(three: Trio,
     assert {0, 1, 2, *ENDS.get(str(act), ())} >= set(range(12)) - set(after["jobs"]), "nothing else was over"
     await told(drop(ground, three.watch))
     assert await wrongs(three.watch) == []
+
+
+HOUR = 3600.0
+AN_HOUR_AGO = "update howdah.done set finished_at = now() - interval '2 hours'"
+
+
+async def prune_hourly(conn: Any) -> Any:
+    return await conn.fetchval(STATEMENTS["prune_partition"], HOUR, HOUR, *NOBODY)
+
+
+@pytest.mark.parametrize("act", [form for form in FORMS if str(form) in ENDS and form.act != "delete"], ids=str)
+async def test_a_job_that_ends_while_a_drop_waits_is_kept_for_its_time(three: Trio, act: Form):
+    ground = await lay_within_one_partition(three.watch)
+    await three.watch.execute(AN_HOUR_AGO)
+
+    met = await meet(three, lambda conn: act.do(ground, conn), prune_hourly, commit=True)
+
+    assert met.waited
+    assert isinstance(met.second, int), "the partition is dropped"
+    assert set(ENDS[str(act)]) <= set((await ground.portrait(three.watch))["jobs"])
+    assert await wrongs(three.watch) == []
+
+
+async def test_what_a_lease_still_names_is_not_dropped_with_its_partition(three: Trio):
+    ground = await lay_within_one_partition(three.watch)
+    await three.watch.execute(AN_HOUR_AGO)
+
+    dropped = await prune_hourly(three.watch)
+
+    assert dropped == 1, "only 0"
+    assert {row["id"] for row in await three.watch.fetch("select id from howdah.done")} == set(ground.at(1, 2))
+
+
+async def test_a_partition_is_found_whatever_a_backslash_means(three: Trio):
+    await lay_within_one_partition(three.watch)
+    await three.watch.execute(f"{AN_HOUR_AGO}; set standard_conforming_strings = off")
+    try:
+        assert await prune_hourly(three.watch) == 1
+    finally:
+        await three.watch.execute("reset standard_conforming_strings")

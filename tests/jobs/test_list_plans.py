@@ -155,9 +155,15 @@ IDS = [*range(FINISHED - 20, FINISHED), *range(FINISHED + 240, FINISHED + 260), 
 """Twenty each that are over, in the middle of a run, and not due yet."""
 
 
-@pytest.mark.parametrize("verb", ["delete", "move", "reprioritize"])
+@pytest.mark.parametrize("verb", ["delete", "move", "reprioritize", "cancel", "retry"])
 async def test_acts(look, verb):
-    values = {"delete": (), "move": ("other",), "reprioritize": (50,)}
+    values = {
+        "delete": (None, None, None),
+        "move": (None, "other"),
+        "reprioritize": (None, 50),
+        "cancel": (None, None),
+        "retry": (None, None),
+    }
     seen = await look(verb, IDS, *values[verb], before=LEASED)
     assert seen.walked == {}
     assert seen.rows < 4 * NODES

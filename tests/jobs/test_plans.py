@@ -207,10 +207,10 @@ async def test_the_record_of_a_run(look, state):
 
 
 async def test_cancel_and_retry(look):
-    seen = await look("cancel", [FINISHED + 250, ALONE + 7, PUT_OFF + 9])
+    seen = await look("cancel", [FINISHED + 250, ALONE + 7, PUT_OFF + 9], None, None)
     assert seen.walked == {}
     assert seen.pages < 600
-    seen = await look("retry", [1000, 2000])
+    seen = await look("retry", [1000, 2000], None, None)
     assert seen.walked == {}
     assert seen.pages < 600
 

@@ -32,6 +32,8 @@ delete from howdah.attempt; delete from howdah.tally; delete from howdah.queue; 
 LAPSE = "update howdah.lease set expires_at = now() - interval '1 second'"
 TOMORROW = -86400.0
 """Seconds finished jobs are kept, so that all of them are past their time."""
+NOBODY = (None, None, None, None)
+"""Who prunes: a node by itself."""
 LEASE = 3600.0
 PORTRAIT = """
 select json_build_object(
@@ -180,9 +182,9 @@ def acking(outcomes: dict[int, Outcome], *, last: bool) -> Any:
     return do
 
 
-def acking_in_transaction(function: str) -> Any:
+def acking_in_transaction(function: str, place: int = 4) -> Any:
     async def do(ground: Ground, conn: Any) -> str:
-        job = ground.held(4)
+        job = ground.held(place)
         given = (ground.node, job.token, job.id, job.attempt, 1)
         return str(await conn.execute(f"select howdah.{function}($1, $2, $3, $4, $5)", *given))
 
@@ -196,7 +198,18 @@ async def heartbeat(ground: Ground, conn: Any) -> list[int]:
 
 def asking(verb: str, *places: int) -> Any:
     async def do(ground: Ground, conn: Any) -> dict[int, str]:
-        return {row["id"]: row["said"] for row in await conn.fetch(STATEMENTS[verb], ground.at(*places))}
+        rows = await conn.fetch(STATEMENTS[verb], ground.at(*places), None, None)
+        return {row["id"]: row["said"] for row in rows}
+
+    return do
+
+
+def deleting(seen: dict[int, str]) -> Any:
+    """Delete jobs as they were seen; by bare ids a job that is retried meanwhile is passed by."""
+
+    async def do(ground: Ground, conn: Any) -> dict[int, str]:
+        rows = await conn.fetch(STATEMENTS["delete"], ground.at(*seen), list(seen.values()), None, None)
+        return {row["id"]: row["said"] for row in rows}
 
     return do
 
@@ -210,7 +223,7 @@ async def release(ground: Ground, conn: Any) -> tuple[int, ...]:
 
 
 async def prune(_ground: Ground, conn: Any) -> int:
-    return int(await conn.fetchval(STATEMENTS["prune_rows"], TOMORROW, TOMORROW, 100))
+    return int(await conn.fetchval(STATEMENTS["prune_rows"], TOMORROW, TOMORROW, 100, *NOBODY))
 
 
 async def pause(_ground: Ground, conn: Any) -> bool:
@@ -220,6 +233,8 @@ async def pause(_ground: Ground, conn: Any) -> bool:
 OK, FAILED, RETRY = Outcome.OK, Outcome.FAILED, Outcome.RETRY
 EVERY_KIND = {4: FAILED, 5: RETRY, 6: Outcome.SNOOZED, 7: Outcome.RELEASED}
 IN_TRANSACTION = {"lease": "key share", "4": "update"}
+SEEN = {0: "failed", 1: "done", 2: "failed", 6: "queued", 9: "queued"}
+"""What is deleted; 6 was seen before it was claimed."""
 LEASED, OVER, RUN = {"lease": "update"}, {"0": "update", "2": "update"}, {"run": "update"}
 
 FORMS = [
@@ -242,7 +257,7 @@ FORMS = [
         act="cancel",
         name="a running one",
         do=asking("cancel", 6),
-        locks=RUN | {"wish of 6": "update"},  # it looks at the run behind it, too
+        locks={"wish of 6": "update"},
     ),
     Form(act="cancel", name="a waiting one", do=asking("cancel", 9), locks=RUN | {"wish of 9": "update"}),
     Form(
@@ -251,11 +266,13 @@ FORMS = [
         do=asking("cancel", *range(12)),
         locks=RUN | {"wish of 6": "update", "wish of 9": "update", "later": "update"},
     ),
-    Form(act="retry", name="one", do=asking("retry", 2), locks=LEASED | {"2": "update"}),
-    Form(act="retry", name="many", do=asking("retry", 0, 1, 2, 4), locks=LEASED | OVER),
+    Form(act="retry", name="one", do=asking("retry", 2), locks={"2": "update"}),
+    Form(act="retry", name="many", do=asking("retry", 0, 1, 2), locks=OVER),
+    Form(act="retry", name="a running one", do=asking("retry", 4)),
+    Form(act="delete", name="many", do=deleting(SEEN), locks=RUN | OVER),
     Form(act="reset", name="", do=reset, locks=LEASED, skips=True),
     Form(act="reset", name="by release", do=release, locks=LEASED),
-    Form(act="prune", name="", do=prune, locks=OVER, skips=True),
+    Form(act="prune", name="", do=prune, locks={"0": "update"}, skips=True),  # the lease still names 1 and 2
     Form(act="pause", name="", do=pause, locks={"queue": "update"}),
 ]
 ACTS = list(dict.fromkeys(form.act for form in FORMS))

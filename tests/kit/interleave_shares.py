@@ -135,7 +135,7 @@ FORMS = [
     Form(act="takeover", name="since it resigns", do=resign, locks=SHARE | {"node": "no key update"}),
     Form(act="reset", name="to the beginning", do=resetting(0), locks=CHECKPOINT | SHARE),
     Form(act="reset", name="to the end", do=resetting(TO), locks=CHECKPOINT | SHARE),
-    Form(act="skip", name="", do=asking("skip", None), locks=CHECKPOINT | SHARE),
+    Form(act="skip", name="", do=asking("skip", None, None), locks=CHECKPOINT | SHARE),
     Form(act="pause", name="", do=asking("pause", "somebody"), locks=CONSUMER),
     Form(act="resume", name="", do=asking("resume"), locks=CONSUMER),
 ]

@@ -239,7 +239,9 @@ class Model:
         return said
 
     def prune(self) -> int:
-        over = [job.id for job in self.jobs.values() if job.place == "done"]
+        """What is over goes, but for what a lease still names: its outcome may be reported once more."""
+        named = {id for lease in self.leases.values() for id in lease.names}
+        over = [job.id for job in self.jobs.values() if job.place == "done" and job.id not in named]
         for id in over:
             del self.jobs[id]
         return len(over)

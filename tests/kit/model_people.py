@@ -100,7 +100,7 @@ class People(Moves):
             return
         after = self.model.copy()
         pruned = after.prune()
-        given = (STATEMENTS["prune_rows"], TOMORROW, TOMORROW, 1000)
+        given = (STATEMENTS["prune_rows"], TOMORROW, TOMORROW, 1000, None, None, None, None)
         answered, said = self._attempt(lambda: self.world.upkeep.fetchval(*given), fault)
         if answered:
             self._agree(pruned, said)

@@ -109,3 +109,17 @@ def _first():
 
     text = (files("howdah.pg") / "migrations" / "0001_jobs.sql").read_text()
     return (migrate.Migration(1, "jobs", text),)
+
+
+async def test_a_function_that_works_with_the_rights_of_its_owner_goes_on_so(direct, conn, monkeypatch):
+    """deploy/roles.sql made it so; nodes prune between the migration and the next run of that file."""
+    other, steps = Database(direct.dsn, schema="older"), migrate.migrations()
+    [replaces] = [step.number for step in steps if step.name == "acts"]
+    monkeypatch.setattr(migrate, "migrations", lambda: tuple(step for step in steps if step.number < replaces))
+    await migrate.migrate(other)
+    await conn.execute("alter function older.prune_partition security definer")
+    monkeypatch.setattr(migrate, "migrations", lambda: steps)
+    await migrate.migrate(other)
+
+    assert await conn.fetchval("select prosecdef from pg_proc where oid = 'older.prune_partition'::regproc")
+    assert not await conn.fetchval("select prosecdef from pg_proc where oid = 'howdah.prune_partition'::regproc")

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import click
 
-from howdah.cli.choice import Choice, choosing, confirm
+from howdah.cli.bulk import Bulk
+from howdah.cli.choice import MOST, Choice, choosing, confirm
 from howdah.cli.common import Target, as_json, finish, run, targeted
 from howdah.cli.failure import INCOMPLETE
 from howdah.cli.output import dump, show
-from howdah.jobs.acts import Acted, Verb
+from howdah.jobs.acts import Verb
 from howdah.jobs.rows import Said
 
 MOST_LINES = 20
@@ -112,36 +113,35 @@ def act(
     if choice.ids is None:
         whither = "" if to is None else f" to {to!r}"
         confirm(f"{verb} {choice}{whither}, up to {choice.limit}", yes)
-    said, more = run(acted(target, verb, choice, to))
-    report(said, did, as_json=as_json, more=more)
+    bulk = Bulk(verb, choice, to)
+    try:
+        run(bulk.run(target))
+    except BaseException:
+        # a commit whose answer was lost may have happened
+        click.echo(f"{did} at least {counted(bulk.said)}", err=True)
+        if as_json:
+            dump(bulk.said)
+        raise
+    report(bulk, did, as_json=as_json, limited=choice.limited)
 
 
-async def acted(target: Target, verb: Verb, choice: Choice, to: str | int | None) -> tuple[Sequence[Said], bool]:
-    """What became of each job, and whether there may be more that fit."""
-    async with target.admin() as admin:
-        if choice.ids is not None:
-            values = () if to is None else (to,)
-            return await getattr(admin, verb)(choice.ids, *values), False
-        said: list[Said] = []
+def counted(said: Sequence[Said]) -> str:
+    """How many of how many.
 
-        def heard(so_far: Acted) -> None:
-            said.extend(so_far.chunk)
-
-        done = await admin.act(verb, choice.filter, to=to, limit=choice.limit, progress=heard)
-        return said, done.next is not None
+    >>> counted([Said(id=1, said="deleted"), Said(id=2, said="running")])
+    '1 of 2 jobs'
+    """
+    return f"{sum(each.did for each in said)} of {len(said)} jobs"
 
 
-def report(said: Sequence[Said], verb: str, *, as_json: bool, more: bool) -> None:
-    """Say what became of each job; exit 1 unless all of it was done."""
-    did = [each for each in said if each.did]
-    left = [each for each in said if not each.did]
+def report(bulk: Bulk, verb: str, *, as_json: bool, limited: bool) -> None:
+    """Say what became of the jobs; exit 1 unless all that was asked for was done."""
+    left = [each for each in bulk.said if not each.did]
     if as_json:
-        dump(said)
+        dump(bulk.said)
     else:
-        asked = sum(each.said == "asked" for each in did)
-        click.echo(
-            f"{verb} {len(did)} of {len(said)} jobs" + (f", {asked} of them by their next heartbeat" if asked else "")
-        )
+        asked = sum(each.said == "asked" for each in bulk.said)
+        click.echo(f"{verb} {counted(bulk.said)}" + (f", {asked} of them by their next heartbeat" if asked else ""))
         if left:
             show(
                 left[:MOST_LINES],
@@ -149,9 +149,14 @@ def report(said: Sequence[Said], verb: str, *, as_json: bool, more: bool) -> Non
             )
         if len(left) > MOST_LINES:
             click.echo(f"and {len(left) - MOST_LINES} more")
-        if more:
-            click.echo("there may be more; run it again", err=True)
-    finish(INCOMPLETE if left else 0)
+    rest = ""
+    if bulk.stopped:
+        rest = "stopped before all were met; run it again for the rest"
+    elif bulk.more:
+        rest = "there may be more; run it again" + ("" if limited else f", or give a --limit of up to {MOST:,}")
+    if rest:
+        click.echo(f"{verb} {counted(bulk.said)}; {rest}" if as_json else rest, err=True)
+    finish(INCOMPLETE if left or bulk.stopped or (bulk.more and not limited) else 0)
 
 
 REASONS = {
@@ -162,4 +167,5 @@ REASONS = {
     "running": "it is running; cancel it first",
     "fresh": "it has just ended; try again in a minute",
     "same": "it is so already",
+    "changed": "it is no longer in that state or queue",
 }

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from howdah import config
 from howdah.cli.common import read_ids
@@ -58,6 +59,10 @@ class Choice:
     """``None``: by filter."""
     filter: Filter
     limit: int
+    limited: bool = False
+    """Whether the limit was given, and is not the default one."""
+    state: str | None = None
+    """The state that jobs given by id must be in; ``None``: any."""
 
     def __str__(self) -> str:
         """In words."""
@@ -104,7 +109,14 @@ def choosing(*states: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
         @click.argument("ids", nargs=-1)
         @filtering
         @click.option("--all", "everything", is_flag=True, help=f"Every {states[0]} job.")
-        @click.option("-s", "--state", type=click.Choice(states), default=states[0], show_default=True, help="Filter.")
+        @click.option(
+            "-s",
+            "--state",
+            type=click.Choice(states),
+            default=states[0],
+            show_default=True,
+            help="Filter; with ids only if it is given.",
+        )
         @click.option(
             "-n", "--limit", type=click.IntRange(1, MOST), default=1000, show_default=True, help="With a filter."
         )
@@ -142,11 +154,23 @@ def choosing(*states: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
                 raise click.UsageError("give ids or a filter, not both")
             if not ids and not filtered:
                 raise click.UsageError("say which jobs: ids such as 5 7 10-20, or --queue, --kind or --all")
-            return command(*args, choice=Choice(read_ids(ids) if ids else None, filter, limit), **options)
+            choice = Choice(
+                read_ids(ids) if ids else None,
+                filter,
+                limit,
+                limited=_given("limit"),
+                state=state if _given("state") else None,
+            )
+            return command(*args, choice=choice, **options)
 
         return wrapped
 
     return decorate
+
+
+def _given(option: str) -> bool:
+    """Whether an option was typed, and does not have its default."""
+    return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
 
 
 def confirm(question: str, yes: bool) -> None:

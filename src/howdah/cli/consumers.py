@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from howdah.cli.choice import confirm
-from howdah.cli.common import Target, as_json, finish, run, targeted
+from howdah.cli.common import POSITION, Target, as_json, finish, run, targeted
 from howdah.cli.failure import INCOMPLETE, one_line
 from howdah.cli.output import age, cell, dump, printable, show
 from howdah.cli.parked import parked
@@ -132,14 +132,25 @@ def reset(target: Target, name: str, to: To, part: int | None, yes: bool) -> Non
 @consumers.command()
 @click.argument("name")
 @click.option("--part", type=PART, metavar="N", help="Only this part of it.  [default: all that failed]")
+@click.option("--event", type=POSITION, metavar="POSITION", help="Only if it failed on this event.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @targeted
-def skip(target: Target, name: str, part: int | None) -> None:
+def skip(target: Target, name: str, part: int | None, event: int | None, yes: bool) -> None:
     """Leave out the event a consumer failed on, and let it go on behind it.
 
+    Skips the event that the question names, and no other one it may fail on meanwhile.
+
     \b
-    howdah consumers skip order-totals
+    howdah consumers skip order-totals --event 1017
     """
-    for position in acted(target, lambda admin: admin.skip(name, part=part)):
+    events = None if event is None else [event]
+    if not yes:
+        rows = acted(target, lambda admin: admin.consumers(name))
+        failing = [row.error_position for row in rows if row.error_position and part in (None, row.part)]
+        events = events or failing or None
+        if events:
+            confirm(f"leave out event {', '.join(map(str, events))} for consumer {name!r}", yes)
+    for position in acted(target, lambda admin: admin.skip(name, part=part, events=events)):
         click.echo(f"consumer {name!r} leaves out event {position}")
 
 

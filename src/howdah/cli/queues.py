@@ -54,9 +54,12 @@ def pause(target: Target, queues: Sequence[str], by: str | None) -> None:
 
     async def act() -> None:
         async with target.admin() as admin:
+            known = {row.name for row in await admin.queues()}
             for queue in queues:
                 await admin.pause(queue, by or user())
                 click.echo(f"queue {queue!r} is paused")
+                if queue not in known:
+                    click.echo(f"no job was ever in queue {queue!r}; is it spelled right? `howdah queues`", err=True)
 
     run(act())
 

@@ -1,4 +1,4 @@
-"""Choice: which jobs somebody means, as it stands in an address or a form; and back."""
+"""Choice: which jobs a visitor means, in an address or a form; and back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from howdah.dashboard.refusal import Refused
 from howdah.errors import ConfigError
 from howdah.jobs.filter import TIMES, Filter
+from howdah.jobs.rows import JobRow
+from howdah.jobs.seen import Seen
 
 TEXTS = ("state", "queue", "kind", "key", "text", "fingerprint")
 
@@ -24,11 +26,37 @@ def chosen(get: Callable[[str, str], str]) -> Filter:
 
 
 def fields(filter: Filter) -> dict[str, str]:
-    """The filter as it is sent."""
-    return {
-        name: value.isoformat(timespec="minutes").removesuffix("+00:00") if isinstance(value, datetime) else str(value)
-        for name, value in filter.said.items()
-    }
+    """The filter as it is sent; a time keeps its seconds, or an act would meet more jobs than the page shows."""
+    return {name: _sent(value) if isinstance(value, datetime) else str(value) for name, value in filter.said.items()}
+
+
+def _sent(at: datetime) -> str:
+    return at.isoformat(timespec="auto" if at.second or at.microsecond else "minutes").removesuffix("+00:00")
+
+
+def mark(job: JobRow) -> str:
+    """A job as a form names it: with its state, and the moment it ended, as the visitor saw them."""
+    seen = Seen.of(job)
+    return f"{seen.id}.{seen.state}.{seen.ended.isoformat() if seen.ended else ''}"
+
+
+def marked(text: str) -> Seen:
+    """The job a form names; a bare id means it whatever its state.
+
+    >>> marked("7"), marked("8.queued.")
+    (Seen(id=7, state=None, ended=None), Seen(id=8, state='queued', ended=None))
+    """
+    id, _, rest = text.partition(".")
+    state, _, ended = rest.partition(".")
+    try:
+        if not id.isdecimal() or len(id) > 18 or len(state) > 20:
+            raise ValueError(text)
+        at = datetime.fromisoformat(ended) if ended else None
+        if at is not None and at.tzinfo is None:
+            raise ValueError(text)
+        return Seen(int(id), state or None, at)
+    except ValueError:
+        raise Refused(400, f"{text[:40]!r} is no job.", "Reload the page and try again.") from None
 
 
 def moment(name: str, text: str) -> datetime | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Literal
 
 import asyncpg
@@ -13,10 +14,11 @@ from howdah.audit.trail import Trail, common
 from howdah.errors import ConfigError
 from howdah.handler import check_name
 from howdah.job import State
-from howdah.jobs.filter import Filter
+from howdah.jobs.filter import ENDED, Filter
 from howdah.jobs.look import Look
 from howdah.jobs.rows import Said
 from howdah.jobs.search import Search
+from howdah.jobs.seen import Named, Seen, columns
 
 Verb = Literal["retry", "cancel", "delete", "reprioritize", "move"]
 CHUNK = 1000
@@ -60,13 +62,18 @@ class Acts:
         self._trail = trail
 
     async def on(
-        self, verb: Verb, ids: Sequence[int], to: str | int | None = None, filter: Filter | None = None
+        self, verb: Verb, jobs: Sequence[Named], to: str | int | None = None, *, state: State | str | None = None
     ) -> list[Said]:
-        """Act on these jobs, so many in a transaction; says what became of each."""
+        """Act on these jobs, a thousand in a transaction; says what became of each.
+
+        A job that is no longer as it was seen, or not in ``state``, is left alone: ``changed``.
+        """
         check(verb, to)
+        check_state(verb, state)
+        seen = [Seen.of(job, state) for job in jobs]
         said: list[Said] = []
-        for start in range(0, len(ids), CHUNK):
-            said += await self._try(verb, list(ids[start : start + CHUNK]), to, filter)
+        for start in range(0, len(seen), CHUNK):
+            said += await self._try(verb, seen[start : start + CHUNK], to, None)
         return said
 
     async def on_all(
@@ -95,7 +102,11 @@ class Acts:
     async def _step(self, acted: Acted, filter: Filter, to: str | int | None, most: int) -> Acted:
         async with self._look.read() as conn:
             found = await self._search.find(conn, filter, before=acted.next, limit=most)
-        said = await self._try(acted.verb, found.ids, to, filter) if found.ids else []
+            ends: dict[int, datetime] = {}
+            if filter.state in ENDED:  # in the snapshot of the search
+                ends = {row["id"]: row["finished_at"] for row in await conn.fetch(self._look.sql["ended"], found.ids)}
+        seen = [Seen(id, str(filter.state), ends.get(id)) for id in found.ids]
+        said = await self._try(acted.verb, seen, to, filter) if seen else []
         did = sum(each.did for each in said)
         return Acted(
             verb=acted.verb,
@@ -105,28 +116,36 @@ class Acts:
             chunk=said,
         )
 
-    async def _try(self, verb: str, ids: list[int], to: str | int | None, filter: Filter | None) -> list[Said]:
+    async def _try(self, verb: str, jobs: list[Seen], to: str | int | None, filter: Filter | None) -> list[Said]:
         for left in reversed(range(TRIES)):
             try:
                 async with self._look.act() as conn:
-                    return await self._once(conn, verb, ids, to, filter)
+                    return await self._once(conn, verb, jobs, to, filter)
             except asyncpg.DeadlockDetectedError:  # with another act that met the same jobs in another order
                 if not left:
                     raise
         raise AssertionError
 
     async def _once(
-        self, conn: Any, verb: str, ids: list[int], to: str | int | None, filter: Filter | None
+        self, conn: Any, verb: str, jobs: list[Seen], to: str | int | None, filter: Filter | None
     ) -> list[Said]:
-        values = (ids,) if to is None else (ids, to)
-        was = {}
-        if verb == "retry":
-            was = {row["id"]: row["state"] for row in await conn.fetch(self._look.sql["ended"], ids)}
+        ids, states, ends = columns(jobs)
+        queue = filter.queue if filter else None
+        values: tuple[Any, ...]
+        match verb:
+            case "retry":
+                values = (ids, states, ends)
+            case "delete":
+                values = (ids, states, ends, queue)
+            case "cancel":
+                values = (ids, states, queue)
+            case _:
+                values = (ids, queue, to)
         rows = await conn.fetch(self._look.sql[verb], *values)
         said = [Said(id=row["id"], said=row["said"]) for row in rows]
         did = [row for row, each in zip(rows, said, strict=True) if each.did]
         if did:
-            before, after = change(verb, did, was, to)
+            before, after = change(verb, did, to)
             scope = filter.said if filter else None
             done = [row["id"] for row in did]
             await self._trail.record(conn, verb, "job", done, before=before, after=after, filter=scope)
@@ -146,22 +165,29 @@ def check(verb: str, to: object) -> None:
         raise ConfigError(f"{verb} takes no value, got {to!r}; only reprioritize and move do")
 
 
+def check_state(verb: str, state: State | str | None) -> None:
+    """Refuse a state in which no job can be acted on so."""
+    if state is not None and state not in SUITS[verb]:
+        states = " and ".join(map(str, SUITS[verb]))
+        raise ConfigError(f"only {states} jobs can be {PAST[verb]}, got state {str(state)!r}")
+
+
 def suitable(verb: str, filter: Filter) -> Filter:
     """The filter with a state in which jobs can be acted on so."""
-    suits = SUITS[verb]
-    if filter.state is None and verb != "delete":
-        return replace(filter, state=suits[0])
-    if filter.state not in suits:
-        states = " and ".join(map(str, suits))
-        raise ConfigError(f"only {states} jobs can be {PAST[verb]}, got state {_said(filter.state)}")
+    if filter.state is None:
+        if verb == "delete":
+            states = " and ".join(map(str, SUITS[verb]))
+            raise ConfigError(f"only {states} jobs can be {PAST[verb]}, got state none")
+        return replace(filter, state=SUITS[verb][0])
+    check_state(verb, filter.state)
     return filter
 
 
-def change(verb: str, did: Sequence[Any], was: dict[int, str], to: object) -> tuple[dict[str, Any], Any]:
+def change(verb: str, did: Sequence[Any], to: object) -> tuple[dict[str, Any], Any]:
     """What these jobs were before, and what they are after."""
     match verb:
         case "retry":
-            return {"state": common(was.get(row["id"], "failed") for row in did)}, {"state": "queued"}
+            return {"state": common(row["was"] for row in did)}, {"state": "queued"}
         case "cancel":
             states = ["queued" if row["said"] == "cancelled" else "running" for row in did]
             return {"state": common(states)}, {"state": common(row["said"] for row in did)}
@@ -171,7 +197,3 @@ def change(verb: str, did: Sequence[Any], was: dict[int, str], to: object) -> tu
             return {"priority": common(row["was_priority"] for row in did)}, {"priority": to}
         case _:
             return {"queue": common(row["was_queue"] for row in did)}, {"queue": to}
-
-
-def _said(state: object) -> str:
-    return "none" if state is None else repr(str(state))

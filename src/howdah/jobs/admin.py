@@ -13,7 +13,7 @@ from howdah.audit.trail import Entry, Trail
 from howdah.errors import ConfigError, HowdahError
 from howdah.handler import check_name
 from howdah.job import State
-from howdah.jobs.acts import Acted, Acts, Verb, suitable
+from howdah.jobs.acts import Acted, Acts, Verb
 from howdah.jobs.filter import Fields, Filter
 from howdah.jobs.look import Look
 from howdah.jobs.rows import (
@@ -29,6 +29,7 @@ from howdah.jobs.rows import (
     ScheduleRow,
 )
 from howdah.jobs.search import Search
+from howdah.jobs.seen import Named
 from howdah.pg.database import Database
 
 LARGEST_PAGE = 1000
@@ -158,24 +159,27 @@ class Admin:
 
     # ---------------------------------------------------------------- jobs
 
-    async def retry(self, ids: Sequence[int]) -> Sequence[Said]:
+    # Jobs are named by id, or by the rows of `list` and `get`: a job that is no longer as its row says, or not in
+    # ``state``, is left alone and answered with ``changed``.
+
+    async def retry(self, ids: Sequence[Named], *, state: State | str | None = None) -> Sequence[Said]:
         """Put failed or cancelled jobs back into their queue, with no attempt used; says what became of each."""
-        return await self._acts.on("retry", ids)
+        return await self._acts.on("retry", ids, state=state)
 
-    async def cancel(self, ids: Sequence[int]) -> Sequence[Said]:
+    async def cancel(self, ids: Sequence[Named], *, state: State | str | None = None) -> Sequence[Said]:
         """Cancel jobs: waiting ones at once, running ones by the next heartbeat; says what became of each."""
-        return await self._acts.on("cancel", ids)
+        return await self._acts.on("cancel", ids, state=state)
 
-    async def delete(self, ids: Sequence[int]) -> Sequence[Said]:
+    async def delete(self, ids: Sequence[Named], *, state: State | str | None = None) -> Sequence[Said]:
         """Remove jobs that wait or are over, and all that was written of them; running ones must be cancelled first."""
-        return await self._acts.on("delete", ids)
+        return await self._acts.on("delete", ids, state=state)
 
-    async def reprioritize(self, ids: Sequence[int], priority: int) -> Sequence[Said]:
+    async def reprioritize(self, ids: Sequence[Named], priority: int) -> Sequence[Said]:
         """Give waiting jobs another priority, behind those that have it already; retries keep it."""
         return await self._acts.on("reprioritize", ids, priority)
 
-    async def move(self, ids: Sequence[int], queue: str) -> Sequence[Said]:
-        """Let waiting jobs wait in another queue, at its end; retries stay there."""
+    async def move(self, ids: Sequence[Named], queue: str) -> Sequence[Said]:
+        """Move waiting jobs to the end of another queue; retries stay there."""
         return await self._acts.on("move", ids, queue)
 
     async def act(
@@ -190,8 +194,9 @@ class Admin:
     ) -> Acted:
         """Retry, cancel, delete, reprioritize or move every job that fits, a thousand in a transaction, newest first.
 
-        ``to`` is the priority or the queue. Only jobs that exist now are met, and each once. ``progress`` hears of
-        every transaction; when it raises, the act ends there, and ``before`` goes on where ``Acted.next`` says.
+        ``to`` is the priority or the queue. Only jobs that exist now are met, and each once; one that changes between
+        the search and the act is left alone. ``progress`` is called after every transaction; when it raises, the act
+        ends there, and ``before`` goes on where ``Acted.next`` says.
         """
         return await self._acts.on_all(verb, filter, to=to, before=before, limit=limit, progress=progress)
 
@@ -218,11 +223,8 @@ class Admin:
         return await self._where("cancel", Filter(state=state, queue=queue, kind=kind), limit)
 
     async def _where(self, verb: Verb, filter: Filter, limit: int) -> Sequence[Said]:
-        suitable(verb, filter)
         check_size("limit", limit, LARGEST_PAGE, "run it again for more")
-        async with self._look.read() as conn:
-            found = await self._search.find(conn, filter, before=None, limit=limit)
-        return await self._acts.on(verb, found.ids, filter=filter)
+        return (await self._acts.on_all(verb, filter, limit=limit)).chunk
 
     # ---------------------------------------------------------------- queues, schedules, nodes
 

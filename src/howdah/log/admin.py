@@ -91,11 +91,17 @@ class LogAdmin:
             await self._trail.record(conn, "reset", "consumer", [name], before=before, after=after)
         return position
 
-    async def skip(self, name: str, *, part: int | None = None) -> Sequence[int]:
-        """Move a consumer past the event it failed on; returns the positions left out."""
+    async def skip(self, name: str, *, part: int | None = None, events: Sequence[int] | None = None) -> Sequence[int]:
+        """Move a consumer past the event it failed on; returns the positions left out.
+
+        ``events``: only if it is one of these; it may have been mended meanwhile and fail on another one.
+        """
         async with self._reach() as conn, conn.transaction():
             was = await self._stand(conn, name)
-            skipped = sorted(row["position"] for row in await conn.fetch(self._sql["skip"], name, part))
+            skipped = sorted(row["position"] for row in await conn.fetch(self._sql["skip"], name, part, events))
+            if not skipped and events is not None:
+                those = ", ".join(map(str, events))
+                raise ConfigError(f"consumer {name!r} does not fail on event {those} any more, so nothing was skipped")
             if not skipped:
                 raise ConfigError(f"consumer {name!r} failed on no event, so there is none to skip; `reset` moves it")
             before, after = {"position": was["position"], "error": was["error"]}, {"skipped": skipped, "part": part}

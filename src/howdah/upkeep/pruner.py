@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import asyncpg
+import msgspec
 
 from howdah import telemetry
+from howdah.audit.by import actor
 from howdah.errors import ConfigError
 from howdah.pg import sql
 from howdah.pg.database import Database
@@ -46,23 +48,27 @@ class Pruned:
 
 
 class Pruner:
-    """Drops what is past its time, a little at a time. Safe on every node at once."""
+    """Drops what is past its time, a little at a time. Safe on every node at once.
 
-    def __init__(self, database: Database, retention: Retention) -> None:
+    ``noted``: for a person who prunes; what is deleted is written to the audit with the deletion itself.
+    """
+
+    def __init__(self, database: Database, retention: Retention, *, noted: bool = False) -> None:
         self._database = database
         self._retention = retention
+        self._noted = noted
         self._sql = sql.load("howdah.upkeep", schema=database.schema)
 
     async def prune(self) -> Pruned:
         """Drop and delete until nothing is past its time."""
         partitions = jobs = 0
-        keep = (self._retention.done, self._retention.failed)
+        keep, by = (self._retention.done, self._retention.failed), self._by()
         conn = await self._database.connect("prune")
         try:
-            while (dropped := await self._drop_one(conn, keep)) is not None:
+            while (dropped := await self._drop_one(conn, keep, by)) is not None:
                 partitions += 1
                 jobs += dropped
-            while deleted := await conn.fetchval(self._sql["prune_rows"], *keep, BATCH, timeout=120):
+            while deleted := await conn.fetchval(self._sql["prune_rows"], *keep, BATCH, *by, timeout=120):
                 jobs += deleted
                 if deleted < BATCH:
                     break
@@ -77,9 +83,18 @@ class Pruner:
             telemetry.emit("prune.done", partitions=partitions, jobs=jobs)
         return Pruned(partitions, jobs)
 
-    async def _drop_one(self, conn: asyncpg.Connection, keep: tuple[float, float]) -> int | None:
+    def _by(self) -> tuple[str | None, ...]:
+        """Who prunes, and what they asked for; nobody when a node does it by itself."""
+        if not self._noted:
+            return (None, None, None, None)
+        by, kept = actor(), {"done": self._retention.done, "failed": self._retention.failed}
+        return by.who, by.via, by.address, msgspec.json.encode({"kept": kept}).decode()
+
+    async def _drop_one(
+        self, conn: asyncpg.Connection, keep: tuple[float, float], by: tuple[str | None, ...]
+    ) -> int | None:
         try:
-            dropped = await conn.fetchval(self._sql["prune_partition"], *keep, timeout=300)
+            dropped = await conn.fetchval(self._sql["prune_partition"], *keep, *by, timeout=300)
             return None if dropped is None else int(dropped)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             return None

@@ -9,13 +9,14 @@ from typing import cast
 from starlette.responses import Response, StreamingResponse
 
 from howdah.audit import acting_as
-from howdah.dashboard.choice import chosen, fields
+from howdah.dashboard.choice import chosen, fields, marked
 from howdah.dashboard.refusal import Refused
 from howdah.dashboard.visit import Page, Visit
 from howdah.errors import ConfigError
 from howdah.jobs.acts import CHUNK, PAST, Verb, check, suitable
 from howdah.jobs.filter import Filter
 from howdah.jobs.rows import Said
+from howdah.jobs.seen import Seen
 
 MOST = 10_000
 """Jobs one act by filter changes; the same act again goes on."""
@@ -40,28 +41,28 @@ async def act(visit: Visit) -> Response:
     verb = cast("Verb", verb)
     if visit.field("scope", "chosen") == "all":
         return await _on_all(visit, verb, to)
-    ids = visit.numbers("id")
-    if not ids:
+    jobs = [marked(each) for each in visit.fields("id")]
+    if not jobs:
         raise Refused(400, "No job is chosen.", "Tick some, or act on all that fit.")
     if not visit.sure():
-        what = f"job {ids[0]}" if len(ids) == 1 else f"{len(ids)} jobs"
+        what = f"job {jobs[0].id}" if len(jobs) == 1 else f"{len(jobs)} jobs"
         return _ask(visit, verb, what, to)
-    said = await _each(visit, verb, ids, to)
+    said = await _each(visit, verb, jobs, to)
     back = visit.field("back", "") if visit.field("back", "").startswith("/jobs") else "/jobs"
     if verb == "delete" and back.startswith("/jobs/"):
         back = "/jobs"
     return visit.go(back, _summary(verb, said))
 
 
-async def _each(visit: Visit, verb: Verb, ids: list[int], to: str | int | None) -> list[Said]:
+async def _each(visit: Visit, verb: Verb, jobs: list[Seen], to: str | int | None) -> list[Said]:
     admin = visit.site.admin
     match verb:
         case "reprioritize":
-            return list(await admin.reprioritize(ids, cast("int", to)))
+            return list(await admin.reprioritize(jobs, cast("int", to)))
         case "move":
-            return list(await admin.move(ids, cast("str", to)))
+            return list(await admin.move(jobs, cast("str", to)))
         case _:
-            return list(await getattr(admin, verb)(ids))
+            return list(await getattr(admin, verb)(jobs))
 
 
 async def _on_all(visit: Visit, verb: Verb, to: str | int | None) -> Response:
@@ -136,7 +137,8 @@ def _summary(verb: str, said: list[Said]) -> str:
     left = Counter(each.said for each in said if not each.did)
     rest = ", ".join(f"{count} left alone ({reason})" for reason, count in left.most_common(3))
     if len(said) == 1:
-        return f"Job {said[0].id}: {said[0].said}."
+        word = "left alone, since it changed meanwhile" if said[0].said == "changed" else said[0].said
+        return f"Job {said[0].id}: {word}."
     return f"{did} of {len(said)} jobs {PAST[verb]}{'; ' + rest if rest else ''}."
 
 

@@ -72,7 +72,7 @@ async def skip(visit: Visit) -> Response:
             danger=True,
             detail="Its read model will lack what the event says, until it is reset and consumes it again.",
         )
-    left = await visit.site.log.skip(name)
+    left = await visit.site.log.skip(name, events=visit.numbers("event") or None)
     return visit.go("/consumer", f"Consumer {name} skipped {_positions(left)}.", name=name)
 
 

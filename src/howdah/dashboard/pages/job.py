@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.responses import Response
 
+from howdah.dashboard.choice import mark
 from howdah.dashboard.refusal import Refused
 from howdah.dashboard.visit import Page, Visit
 from howdah.jobs.rows import JobRow
@@ -39,6 +40,7 @@ async def job(visit: Visit) -> Response:
     return visit.page(
         "job.html",
         job=seen,
+        mark=mark(row),
         gates=await site.why.job(id) if row.state in ("queued", "running") else [],
         steps=steps(seen),
         lines=lines[::-1],

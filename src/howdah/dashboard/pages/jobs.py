@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.responses import Response
 
-from howdah.dashboard.choice import chosen, fields
+from howdah.dashboard.choice import chosen, fields, mark
 from howdah.dashboard.site import PATIENCE
 from howdah.dashboard.visit import Page, Visit
 from howdah.job import State
@@ -28,6 +28,7 @@ async def jobs(visit: Visit) -> Response:
         cut=page.cut,
         filter=filter,
         fields=fields(filter),
+        mark=mark,
         next=page.next,
         first=visit.number("before") is None,
         live=visit.number("before") is None and filter.text is None,
