@@ -109,3 +109,20 @@ def _first():
 
     text = (files("howdah.pg") / "migrations" / "0001_jobs.sql").read_text()
     return (migrate.Migration(1, "jobs", text),)
+
+
+@pytest.mark.parametrize("definer", [True, False])
+async def test_functions_that_work_with_the_rights_of_their_owner_keep_them(direct, conn, monkeypatch, definer):
+    """Until deploy/roles.sql runs again, callers that may only enqueue must not be locked out."""
+    older = Database(direct.dsn, schema="older")
+    every = migrate.migrations()
+    with monkeypatch.context() as at:
+        at.setattr(migrate, "migrations", lambda: tuple(each for each in every if each.number <= 11))
+        await migrate.migrate(older)
+    for name in ("grow", "prune_partition", "enqueue", "prune_audit") if definer else ():
+        await conn.execute(f"alter function older.{name} security definer")
+    await migrate.migrate(older)
+
+    rows = await conn.fetch("select proname from pg_proc where pronamespace = 'older'::regnamespace and prosecdef")
+    found = {row["proname"] for row in rows} & {"grow", "prune_partition", "enqueue", "prune_audit"}
+    assert found == ({"grow", "prune_partition", "enqueue", "prune_audit"} if definer else set())
