@@ -31,7 +31,7 @@ LEAVE_ALONE, LONGEST_SILENCE = 1.0, 60.0
 """Seconds a receiver that did not answer is not called, doubled with each call in a row: deliveries must not wait for
 it one by one."""
 QUEUED, POLL = 0.5, 0.02
-"""Seconds a delivery waits for those before it to the same receiver, and between two looks."""
+"""Seconds without an answer after which a delivery no longer waits for those before it, and between two looks."""
 LONGEST_MESSAGE = 500
 GONE = 410
 
@@ -61,6 +61,8 @@ class Mail:
         """Calls in a row that were not answered."""
         self._calls = 0
         """Calls under way."""
+        self._moved_at = 0.0
+        """When a call last began or ended."""
 
     def handler(self) -> Handler:
         """The handler of its deliveries."""
@@ -89,9 +91,9 @@ class Mail:
 
     async def _deliver(self, notice: Notice, attempt: int) -> int | Snooze:
         """Deliver, or raise what says when to try again. A snooze: the receiver was not called, which is no attempt."""
-        queued_until = time.monotonic() + QUEUED
+        began = time.monotonic()
         # no event: it would belong to one event loop, and an app may work in several
-        while self._calls >= AT_ONCE and time.monotonic() < queued_until:  # noqa: ASYNC110
+        while self._calls >= AT_ONCE and time.monotonic() < min(self._moved_at + QUEUED, began + PATIENCE / 2):  # noqa: ASYNC110
             await asyncio.sleep(POLL)
         # one that did not answer is called by one delivery at a time, so that it takes one slot of the node
         if self._calls >= (1 if self._failures else AT_ONCE) or time.monotonic() < self._silent_until:
@@ -108,6 +110,7 @@ class Mail:
 
     async def _call(self, notice: Notice, attempt: int) -> Answer:
         self._calls += 1
+        self._moved_at = time.monotonic()
         try:
             answer = await self.send(notice)
         except Undelivered as error:
@@ -117,12 +120,13 @@ class Mail:
             raise Retry(str(error), after=BACKOFF.delay(attempt)) from None
         finally:
             self._calls -= 1
+            self._moved_at = time.monotonic()
         self._failures = 0
         return answer
 
     def _later(self) -> Snooze:
         silent = max(0.0, self._silent_until - time.monotonic())
-        return Snooze(silent + random.uniform(1, 3))  # noqa: S311 - not all at once
+        return Snooze(silent + random.uniform(1, 5))  # noqa: S311 - not all at once
 
 
 def _fit(notice: Notice, webhook: Webhook) -> Notice:
