@@ -5,6 +5,7 @@
     ├── ArgumentError          these arguments cannot be enqueued; nothing was
     ├── DatabaseUnreachable    no answer from PostgreSQL
     │   └── DatabaseFull       it answered that it has no room left; nothing happened
+    ├── KeyHeld                another open transaction holds the unique key; nothing was enqueued
     ├── SchemaError            the database is not at the version this code needs
     ├── LeaseLost              the job, or the share of a consumer, is no longer ours
     ├── TransactionLost        the server ended the transaction of a job
@@ -42,6 +43,17 @@ class DatabaseUnreachable(HowdahError):
 
 class DatabaseFull(DatabaseUnreachable):
     """PostgreSQL has no room left on its disk, in its memory or for another connection; nothing happened."""
+
+
+class KeyHeld(HowdahError):
+    """Another transaction that is still open holds the unique key; nothing was enqueued. Try again later."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"another transaction that is still open holds the key {key!r}, so nothing was enqueued; try again when it"
+            " has ended"
+        )
+        self.key = key
 
 
 class SchemaError(HowdahError):

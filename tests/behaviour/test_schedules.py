@@ -54,7 +54,7 @@ async def slots(conn):
 
 async def set_back(conn, **interval):
     """As if no node had been up for a while."""
-    await conn.execute("update howdah.schedule set next_at = next_at - $1::interval", timedelta(**interval))
+    await conn.execute("update howdah.schedule set slot_at = slot_at - $1::interval", timedelta(**interval))
 
 
 @pytest.mark.stories  # a machine that is busy misses slots, which are then made up for by one job
@@ -99,19 +99,19 @@ async def test_what_was_missed_is_made_up_for_as_said(app, tick, conn, scheduler
     fired = await slots(conn)
     assert abs(len(fired) - times) <= 1  # a slot may fall into this very moment
     assert len(set(fired)) == len(fired)
-    assert await conn.fetchval("select next_at > now() - interval '1 second' from howdah.schedule")
+    assert await conn.fetchval("select slot_at > now() - interval '1 second' from howdah.schedule")
 
 
 async def test_a_schedule_that_changes_starts_from_now(app, tick, conn, scheduler_for):
     await scheduler_for(cron="0 0 1 1 *").tick()
-    first = await conn.fetchval("select next_at from howdah.schedule")
+    first = await conn.fetchval("select slot_at from howdah.schedule")
     await scheduler_for(cron="*/5 * * * *").tick()
-    second = await conn.fetchval("select next_at from howdah.schedule")
+    second = await conn.fetchval("select slot_at from howdah.schedule")
     await scheduler_for(cron="*/5 * * * *").tick()
 
     assert first - datetime.now(UTC) > timedelta(hours=1) or first.month == 1
     assert second - datetime.now(UTC) <= timedelta(minutes=5)
-    assert await conn.fetchval("select next_at from howdah.schedule") >= second
+    assert await conn.fetchval("select slot_at from howdah.schedule") >= second
     assert await conn.fetchval("select count(*) from howdah.schedule") == 1
 
 

@@ -111,15 +111,18 @@ def _first():
     return (migrate.Migration(1, "jobs", text),)
 
 
-async def test_a_function_that_works_with_the_rights_of_its_owner_goes_on_so(direct, conn, monkeypatch):
-    """deploy/roles.sql made it so; nodes prune between the migration and the next run of that file."""
-    other, steps = Database(direct.dsn, schema="older"), migrate.migrations()
-    [replaces] = [step.number for step in steps if step.name == "acts"]
-    monkeypatch.setattr(migrate, "migrations", lambda: tuple(step for step in steps if step.number < replaces))
-    await migrate.migrate(other)
-    await conn.execute("alter function older.prune_partition security definer")
-    monkeypatch.setattr(migrate, "migrations", lambda: steps)
-    await migrate.migrate(other)
+@pytest.mark.parametrize("definer", [True, False])
+async def test_functions_that_work_with_the_rights_of_their_owner_keep_them(direct, conn, monkeypatch, definer):
+    """Until deploy/roles.sql runs again, callers that may only enqueue must not be locked out."""
+    older = Database(direct.dsn, schema="older")
+    every = migrate.migrations()
+    with monkeypatch.context() as at:
+        at.setattr(migrate, "migrations", lambda: tuple(each for each in every if each.number <= 11))
+        await migrate.migrate(older)
+    for name in ("grow", "prune_partition", "enqueue", "prune_audit") if definer else ():
+        await conn.execute(f"alter function older.{name} security definer")
+    await migrate.migrate(older)
 
-    assert await conn.fetchval("select prosecdef from pg_proc where oid = 'older.prune_partition'::regproc")
-    assert not await conn.fetchval("select prosecdef from pg_proc where oid = 'howdah.prune_partition'::regproc")
+    rows = await conn.fetch("select proname from pg_proc where pronamespace = 'older'::regnamespace and prosecdef")
+    found = {row["proname"] for row in rows} & {"grow", "prune_partition", "enqueue", "prune_audit"}
+    assert found == ({"grow", "prune_partition", "enqueue", "prune_audit"} if definer else set())

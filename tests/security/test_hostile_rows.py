@@ -62,7 +62,8 @@ async def test_a_row_names_no_code(app: Howdah, conn: Any, trap: Path) -> None:
     await conn.execute("select howdah.enqueue('known', json_build_object('what', $1::json))", args)
     await conn.execute(
         "insert into howdah.schedule (name, kind, cron, zone, next_at)"
-        " select name, $1, '0 0 1 1 *', 'UTC', now() from unnest('{beat,other}'::text[]) name",
+        " select name, $1, '0 0 1 1 *', 'UTC', date_trunc('year', now(), 'UTC')"
+        " from unnest('{beat,other}'::text[]) name",
         KINDS[0],
     )
     await conn.execute("select howdah.declare_consumer($1, 1, null, null, 0)", KINDS[0])

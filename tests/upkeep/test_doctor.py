@@ -29,6 +29,7 @@ CHECKS = [
     "leases",
     "paused",
     "unserved",
+    "schedules",
     "gate",
     "frontier",
     "consumers",

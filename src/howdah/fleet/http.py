@@ -19,7 +19,7 @@ from starlette.routing import Route as StarletteRoute
 from howdah.audit import By, acting_as
 from howdah.dashboard.guard import check_host, check_origin
 from howdah.dashboard.refusal import Refused as Elsewhere
-from howdah.errors import DatabaseUnreachable, HowdahError
+from howdah.errors import DatabaseUnreachable, HowdahError, KeyHeld
 from howdah.fleet.clerk import Clerk
 from howdah.fleet.door import Caller, Door
 from howdah.fleet.openapi import document
@@ -207,6 +207,8 @@ def _refusal(route: Route, error: Exception) -> Refused:
             return bad("this cannot be stored: a value is not of the type of its column")
         case _ if isinstance(error, UNREACHABLE):
             return Refused(503, "UNAVAILABLE", UNAVAILABLE, headers={"Retry-After": "1"})
+        case KeyHeld():
+            return Refused(503, "UNAVAILABLE", str(error), headers={"Retry-After": "1"})
         case HowdahError():
             return bad(str(error))
     kind, message, trace = describe(error)

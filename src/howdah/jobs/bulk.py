@@ -25,14 +25,17 @@ class Bulk:
         self._sql = sql
         self._reserve = render("select lo, hi, clock_timestamp() as now from {schema}.reserve($1)", {"schema": schema})
 
-    async def enqueue(self, conn: Any, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        """Enqueue all of them or none; returns what became of each, in order."""
+    async def enqueue(self, conn: Any, jobs: Iterable[NewJob], patience: str | None = None) -> list[Enqueued]:
+        """Enqueue all of them or none; returns what became of each, in order.
+
+        ``patience``: the ``lock_timeout`` for a key that another open transaction holds; the caller's own if ``None``.
+        """
         made: list[Enqueued] = []
         rest = iter(jobs)
         chunk = list(islice(rest, CHUNK))
         async with conn.transaction():
             while len(chunk) == CHUNK:
-                sending = asyncio.create_task(self._send(conn, Lot(chunk)))
+                sending = asyncio.create_task(self._send(conn, Lot(chunk), patience))
                 try:
                     chunk = await _more(rest)  # made while the server is at work
                 except BaseException:
@@ -41,13 +44,13 @@ class Bulk:
                     raise
                 made += await sending
             if chunk:
-                made += await self._send(conn, Lot(chunk))
+                made += await self._send(conn, Lot(chunk), patience)
         return made
 
-    async def _send(self, conn: Any, lot: Lot) -> list[Enqueued]:
+    async def _send(self, conn: Any, lot: Lot, patience: str | None) -> list[Enqueued]:
         spans = await conn.fetch(self._reserve, lot.size)
         lot.number([*chain.from_iterable(range(span["lo"], span["hi"]) for span in spans)], spans[0]["now"])
-        await self._take_keys(conn, lot)
+        await self._take_keys(conn, lot, patience)
         if lot.size:
             await conn.copy_to_table(
                 "job", schema_name=self._schema, source=_as_sent(lot.lines()), columns=lot.columns(), format="text"
@@ -55,16 +58,12 @@ class Bulk:
         await conn.fetchval(self._sql["runs"], *columns([*lot.ready()], 5), *columns([*lot.later()], 5))
         return lot.made()
 
-    async def _take_keys(self, conn: Any, lot: Lot) -> None:
+    async def _take_keys(self, conn: Any, lot: Lot, patience: str | None) -> None:
         keys = lot.keys()
-        if not keys:
-            return
-        free = {row["id"] for row in await conn.fetch(self._sql["keys"], list(keys.values()), list(keys))}
-        taken = {id: key for id, key in keys.items() if id not in free}
-        if taken:
-            rows = await conn.fetch(self._sql["held"], list(taken.values()))
-            holders = {row["key"]: row["id"] for row in rows}
-            lot.leave_out({id: holders.get(key, 0) for id, key in taken.items()})  # 0: it ended in this very moment
+        if keys:
+            rows = await conn.fetch(self._sql["keys"], list(keys.values()), list(keys), patience)
+            if taken := {row["id"]: row["holder"] for row in rows if row["id"] != row["holder"]}:
+                lot.leave_out(taken)
 
 
 async def _as_sent(lines: Iterable[bytes]) -> AsyncIterator[bytes]:

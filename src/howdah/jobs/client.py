@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
 import asyncpg
 
 from howdah import telemetry
-from howdah.errors import DatabaseUnreachable
-from howdah.jobs.bulk import CHUNK, Bulk
+from howdah.errors import DatabaseUnreachable, KeyHeld
+from howdah.jobs.bulk import Bulk
 from howdah.jobs.foreign import Foreign
 from howdah.jobs.new import Enqueued, NewJob
+from howdah.jobs.together import Together
 from howdah.pg import sql
 from howdah.pg.borrow import is_native
 from howdah.pg.database import Database
 from howdah.pg.reach import Reach
 from howdah.store import Transaction
+
+PATIENCE = 5.0
+"""Seconds an enqueue on a connection of its own waits for a key that another open transaction holds."""
+BRIEFLY = "250ms"
+"""How long a batch waits for such a key; then the job waits for it alone."""
+HELD = "HW002"
+"""SQLSTATE of ``take_keys`` for such a key."""
 
 
 class Client:
@@ -30,8 +37,10 @@ class Client:
         self._foreign = foreign
         self._sql = sql.load("howdah.jobs", schema=database.schema)
         self._bulk = Bulk(database.schema, self._sql)
-        self._waiting: list[tuple[NewJob, asyncio.Future[Enqueued]]] = []
-        self._flush: asyncio.Task[None] | None = None
+        self._patience = f"{min(PATIENCE, database.command_timeout / 2) * 1000:.0f}ms"
+        self._plain = Together(self._reach, self._send, self._one)
+        self._with_key = Together(self._reach, self._send, lambda own, job: self._keyed(own, job, self._patience))
+        """Jobs with a key travel apart: other jobs never wait for a key."""
         self._may_write = True
         """Whether the role may write the tables, as far as is known."""
 
@@ -39,7 +48,7 @@ class Client:
         """Enqueue one job; with ``conn``, in that connection's transaction."""
         job.check()
         if conn is None:
-            return await self._together(job)
+            return await (self._plain if job.key is None else self._with_key).enqueue(job)
         if isinstance(conn, Transaction):
             async with conn.use() as native:
                 return await self._one(native, job)
@@ -52,8 +61,8 @@ class Client:
         """Enqueue all of them or none, by COPY; returns what became of each, in order."""
         if conn is None:
             async with self._reach() as own:
-                made = await self._bulk.enqueue(own, jobs)
-        elif isinstance(conn, Transaction):
+                return await self._many(own, jobs, self._patience)
+        if isinstance(conn, Transaction):
             async with conn.use() as native:
                 made = await self._bulk.enqueue(native, jobs)
         elif is_native(conn):
@@ -64,65 +73,48 @@ class Client:
         return made
 
     async def _one(self, conn: Any, job: NewJob) -> Enqueued:
-        row = await conn.fetchrow(
-            self._sql["enqueue"],
-            job.kind,
-            job.payload.decode(),
-            job.queue,
-            job.priority,
-            job.run_at,
-            job.delay,
-            job.max_attempts,
-            job.timeout,
-            job.key,
-            job.meta.decode() if job.meta else None,
-            job.trace,
-        )
+        return self._made(await conn.fetchrow(self._sql["enqueue"], *_facts(job)))
+
+    async def _keyed(self, conn: Any, job: NewJob, patience: str) -> Enqueued:
+        """Enqueue on a connection of our own; the wait for a key that an open transaction holds is bounded."""
+        if job.key is None:
+            return await self._one(conn, job)
+        try:
+            return self._made(await conn.fetchrow(self._sql["enqueue_keyed"], *_facts(job), patience))
+        except asyncpg.LockNotAvailableError as error:
+            if patience == BRIEFLY or "job_key" in str(error.context):
+                raise KeyHeld(job.key) from error
+            raise DatabaseUnreachable(f"waited {patience} for a lock on a table; nothing was enqueued") from error
+
+    def _made(self, row: Any) -> Enqueued:
         telemetry.emit("job.enqueue", jobs=int(row["fresh"]))
         return Enqueued(row["id"], row["fresh"])
 
-    async def _together(self, job: NewJob) -> Enqueued:
-        future: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
-        self._waiting.append((job, future))
-        if self._flush is None or self._flush.done():
-            self._flush = asyncio.create_task(self._send_waiting(), name="howdah enqueue")
-        return await future
+    async def _many(self, conn: Any, jobs: Iterable[NewJob], patience: str) -> list[Enqueued]:
+        try:
+            made = await self._bulk.enqueue(conn, jobs, patience)
+        except asyncpg.PostgresError as error:
+            if error.sqlstate == HELD:
+                raise KeyHeld(str(error.detail)) from error
+            raise
+        telemetry.emit("job.enqueue", jobs=sum(map(itemgetter(1), made)))
+        return made
 
-    async def _send_waiting(self) -> None:
-        """Send what has gathered; while it is on its way the next lot gathers."""
-        while self._waiting:
-            batch: list[tuple[NewJob, asyncio.Future[Enqueued]]] = []
-            try:
-                async with self._reach() as conn:
-                    while self._waiting:
-                        batch, self._waiting = self._waiting[:CHUNK], self._waiting[CHUNK:]
-                        made = await self._send(conn, [job for job, _ in batch])
-                        for (_, future), each in zip(batch, made, strict=True):
-                            if not future.done():
-                                future.set_result(each)
-                        await asyncio.sleep(0)  # who waited for this may have another one, for the same connection
-            except BaseException as error:
-                if not batch:  # there was no connection
-                    batch, self._waiting = self._waiting, []
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error if isinstance(error, Exception) else DatabaseUnreachable("stopped"))
-                if not isinstance(error, Exception):
-                    raise
-
-    async def _send(self, conn: Any, jobs: list[NewJob]) -> list[Enqueued]:
+    async def _send(self, conn: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if self._may_write:
             try:
-                return await (self.enqueue_many(jobs, conn) if len(jobs) > 1 else self._now(conn, *jobs))
+                return await (self._many(conn, jobs, BRIEFLY) if len(jobs) > 1 else self._now(conn, *jobs))
             except asyncpg.InsufficientPrivilegeError:
                 self._may_write = False  # a role that may only call the function
         if len(jobs) == 1:
-            return [await self._one(conn, *jobs)]
+            return [await self._keyed(conn, jobs[0], BRIEFLY)]
         async with conn.transaction():  # all or none: all are told the same
-            return [await self._one(conn, job) for job in jobs]
+            return [await self._keyed(conn, job, BRIEFLY) for job in jobs]
 
     async def _now(self, conn: Any, job: NewJob) -> list[Enqueued]:
-        if job.key is not None or job.run_at is not None or job.delay:
+        if job.key is not None:
+            return [await self._keyed(conn, job, BRIEFLY)]
+        if job.run_at is not None or job.delay:
             return [await self._one(conn, job)]
         id = await conn.fetchval(
             self._sql["enqueue_now"],
@@ -140,3 +132,20 @@ class Client:
 
     def _reach(self) -> Reach:
         return Reach(self._pool, self._database, "enqueueing")
+
+
+def _facts(job: NewJob) -> tuple[Any, ...]:
+    """The parameters of the statement ``enqueue``."""
+    return (
+        job.kind,
+        job.payload.decode(),
+        job.queue,
+        job.priority,
+        job.run_at,
+        job.delay,
+        job.max_attempts,
+        job.timeout,
+        job.key,
+        job.meta.decode() if job.meta else None,
+        job.trace,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +13,8 @@ from howdah.handler import LONGEST_NAME
 LONGEST_KEY = 300
 LONGEST_TIMEOUT = 1e9
 LONGEST_WAIT = 100 * 365 * 86400.0
+EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+"""Bounds of ``run_at``: every moment between them can be read in every time zone."""
 
 
 class Enqueued(NamedTuple):
@@ -63,5 +65,7 @@ class NewJob(msgspec.Struct, gc=False, kw_only=True):
                 raise ArgumentError("say either run_at or delay, not both")
             if self.run_at.tzinfo is None:
                 raise ArgumentError(f"run_at must name its time zone, got {self.run_at!r}; add tzinfo")
+            if not EARLIEST <= self.run_at < LATEST:
+                raise ArgumentError(f"run_at must be from 0001-01-02 to 9999-12-29, got {self.run_at.isoformat()}")
         if self.key is not None and (not 1 <= len(self.key) <= LONGEST_KEY or not self.key.isprintable()):
             raise ArgumentError(f"key must be 1 to {LONGEST_KEY} printable characters, got {self.key!r}")

@@ -120,6 +120,8 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     last_job: int | None
     last_state: str | None
     paused: bool
+    error: str | None = None
+    """Why its job could not be enqueued at the last try."""
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):

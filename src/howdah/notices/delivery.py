@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +16,8 @@ from howdah.errors import Poison, Retry
 from howdah.handler import Handler
 from howdah.job import current_job
 from howdah.notices.signature import sign
-from howdah.notices.webhook import Webhook
+from howdah.notices.webhook import AT_ONCE, Webhook
+from howdah.outcome import Snooze
 from howdah.retry import Backoff
 from howdah.scrub import scrub, shorten
 from howdah.version import __version__
@@ -24,8 +27,11 @@ ATTEMPTS = 33
 """With this backoff, about a day."""
 TIMEOUT = PATIENCE + 5
 """Of the job; what it waits for is over before."""
-LEAVE_ALONE = 10.0
-"""Seconds a receiver that did not answer is not called: a line of deliveries must not wait for it one by one."""
+LEAVE_ALONE, LONGEST_SILENCE = 1.0, 60.0
+"""Seconds a receiver that did not answer is not called, doubled with each call in a row: deliveries must not wait for
+it one by one."""
+QUEUED, POLL = 0.5, 0.02
+"""Seconds without an answer after which a delivery no longer waits for those before it, and between two looks."""
 LONGEST_MESSAGE = 500
 GONE = 410
 
@@ -51,13 +57,20 @@ class Mail:
         self.webhook = webhook
         self._courier = webhook.courier()
         self._silent_until = 0.0
+        self._failures = 0
+        """Calls in a row that were not answered."""
+        self._calls = 0
+        """Calls under way."""
+        self._moved_at = 0.0
+        """When a call last began or ended."""
 
     def handler(self) -> Handler:
         """The handler of its deliveries."""
 
-        async def deliver(id: str, event: str, at: str, subject: dict[str, Any]) -> dict[str, int]:
+        async def deliver(id: str, event: str, at: str, subject: dict[str, Any]) -> dict[str, int] | Snooze:
             notice = Notice(id=id, event=event, at=at, subject=subject)
-            return {"status": await self._deliver(notice, current_job().attempt)}
+            status = await self._deliver(notice, current_job().attempt)
+            return status if isinstance(status, Snooze) else {"status": status}
 
         return Handler(self.webhook.kind, deliver, retries=BACKOFF)
 
@@ -76,15 +89,16 @@ class Mail:
             headers["Howdah-Signature"] = sign(self.webhook.secrets, timestamp, body)
         return await self._courier.post(url, body, headers)
 
-    async def _deliver(self, notice: Notice, attempt: int) -> int:
-        """Deliver, or raise what says when to try again."""
-        if time.monotonic() < self._silent_until:
-            raise Retry(f"{self.webhook.host} did not answer a moment ago", after=BACKOFF.delay(attempt))
-        try:
-            answer = await self.send(notice)
-        except Undelivered as error:
-            self._silent_until = time.monotonic() + LEAVE_ALONE
-            raise Retry(str(error), after=BACKOFF.delay(attempt)) from None
+    async def _deliver(self, notice: Notice, attempt: int) -> int | Snooze:
+        """Deliver, or raise what says when to try again. A snooze: the receiver was not called, which is no attempt."""
+        began = time.monotonic()
+        # no event: it would belong to one event loop, and an app may work in several
+        while self._calls >= AT_ONCE and time.monotonic() < min(self._moved_at + QUEUED, began + PATIENCE / 2):  # noqa: ASYNC110
+            await asyncio.sleep(POLL)
+        # one that did not answer is called by one delivery at a time, so that it takes one slot of the node
+        if self._calls >= (1 if self._failures else AT_ONCE) or time.monotonic() < self._silent_until:
+            return self._later()
+        answer = await self._call(notice, attempt)
         if 200 <= answer.status < 300:
             return answer.status
         said = f"{self.webhook.host} answered HTTP {answer.status}"
@@ -93,6 +107,26 @@ class Mail:
         # never sooner than by the backoff: a receiver that always says "in a second" would use up all attempts at once
         asked = min(answer.retry_after or 0.0, BACKOFF.cap)
         raise Retry(said, after=max(asked, BACKOFF.delay(attempt)))
+
+    async def _call(self, notice: Notice, attempt: int) -> Answer:
+        self._calls += 1
+        self._moved_at = time.monotonic()
+        try:
+            answer = await self.send(notice)
+        except Undelivered as error:
+            self._failures += 1
+            silence = min(LEAVE_ALONE * 2 ** min(self._failures - 1, 30), LONGEST_SILENCE)
+            self._silent_until = time.monotonic() + silence
+            raise Retry(str(error), after=BACKOFF.delay(attempt)) from None
+        finally:
+            self._calls -= 1
+            self._moved_at = time.monotonic()
+        self._failures = 0
+        return answer
+
+    def _later(self) -> Snooze:
+        silent = max(0.0, self._silent_until - time.monotonic())
+        return Snooze(silent + random.uniform(1, 5))  # noqa: S311 - not all at once
 
 
 def _fit(notice: Notice, webhook: Webhook) -> Notice:

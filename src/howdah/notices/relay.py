@@ -19,7 +19,9 @@ RELAY_EVERY = 1.0
 WATCH_EVERY = 10.0
 DECLARE_EVERY = 60.0
 MOST_AT_ONCE = 100
-"""Deliveries that wait for their start; further notices stay notices meanwhile."""
+"""Deliveries of one webhook that wait for their start; its further notices stay notices meanwhile."""
+MOST_RETRIED = 1000
+"""Deliveries of one webhook that wait for their next try, likewise."""
 KEEP = 7 * 86400.0
 """Seconds after which a notice nobody could deliver, and a webhook no node knows, are forgotten."""
 MOST_WAITING = 10_000
@@ -57,7 +59,7 @@ class Relay:
     async def relay(self) -> int:
         """Notices become jobs, each once: its deletion and its job are one commit. Returns how many did."""
         kinds = columns([(each.name, each.kind) for each in self._webhooks.values()], 2)
-        given = (*kinds, QUEUE, ATTEMPTS, TIMEOUT, MOST_AT_ONCE)
+        given = (*kinds, QUEUE, ATTEMPTS, TIMEOUT, MOST_AT_ONCE, MOST_RETRIED)
         relayed = int(await self._session.fetchval(self._sql["relay"], *given))
         if relayed:
             telemetry.emit("notice.relay", notices=relayed)

@@ -19,7 +19,9 @@ KIND = "howdah:webhook:"
 """Before the name of a webhook: the kind of the jobs that deliver to it, which only nodes that know it take."""
 QUEUE = "howdah"
 AT_ONCE = 4
-"""Deliveries of one node at once: a receiver that does not answer must not take the slots of other jobs."""
+"""Deliveries of a node to one webhook at once: one that does not answer must not take the slots of other jobs."""
+MOST_BESIDE = 8
+"""Slots of a node for deliveries to further webhooks, one for each."""
 LEAST_STUCK = 10.0
 SHORTEST_SECRET = 16
 

@@ -10,7 +10,7 @@ from howdah.errors import ConfigError
 from howdah.handler import Handler
 from howdah.notices.delivery import Mail
 from howdah.notices.relay import Relay
-from howdah.notices.webhook import AT_ONCE, QUEUE, Webhook, WebhookSettings
+from howdah.notices.webhook import AT_ONCE, MOST_BESIDE, QUEUE, Webhook, WebhookSettings
 from howdah.pg.database import Database
 from howdah.work.options import WorkerOptions
 
@@ -40,8 +40,9 @@ class Webhooks(Mapping[str, Webhook]):
         """These options for a node that knows webhooks: it delivers, whatever else it serves, and few at once."""
         if not self._known:
             return options
+        at_once = AT_ONCE + min(len(self._known) - 1, MOST_BESIDE)
         queues = options.queues if options.queues is None else {QUEUE: None, **options.queues}
-        return replace(options, queues=queues, limits={QUEUE: AT_ONCE, **options.limits})
+        return replace(options, queues=queues, limits={QUEUE: at_once, **options.limits})
 
     def relay(self, database: Database) -> Relay | None:
         """What a node does for them besides delivering."""

@@ -70,6 +70,7 @@ class Doctor:
             ("leases", work.leases),
             ("paused", work.paused),
             ("unserved", work.unserved),
+            ("schedules", work.schedules),
             *(("tables", partial(table.examine, options)) for options in self._tables),
             ("gate", log.gate),
             ("frontier", log.frontier),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from howdah.upkeep.finding import LONG, SILENT, Fetch, Finding, bad, ok, some, span, warn
+from howdah.upkeep.scheduler import SEEN
 from howdah.version import __version__
 
 SAMPLE = (10_000, 20, 500)
@@ -65,3 +66,20 @@ class WorkDoctor:
             return [ok("unserved", "every waiting job has a live node for it")]
         said = ", ".join(f"{row['jobs']:,} of {row['kind']} in {row['queue']}" for row in rows[:5])
         return [warn("unserved", f"no live node takes {said}", "start a worker with these tasks and queues")]
+
+    async def schedules(self) -> list[Finding]:
+        """Schedules that cannot be fired, are overdue, or are declared in more than one way."""
+        findings = []
+        for row in await self._fetch("schedules", SEEN.total_seconds(), LONG):
+            name = repr(row["name"])
+            if row["error"]:
+                fact = f"{name} could not enqueue its job for {span(row['failing'])}: {row['error']}"
+                findings.append(bad("schedules", fact, "correct its declaration, and see the log of the nodes"))
+            elif row["overdue"] is not None:
+                fact = f"{name} is overdue for {span(row['overdue'])} although a live node declares it"
+                findings.append(bad("schedules", fact, "see the log of the nodes that declare it"))
+            if len(row["declared"]) > 1:
+                ways = some(row["declared"])
+                fact = f"{name} is declared in {len(row['declared'])} ways: {ways}; only the first is fired"
+                findings.append(warn("schedules", fact, "finish the roll-out, or rename one of them"))
+        return findings or [ok("schedules", "every schedule is declared in one way and on time")]

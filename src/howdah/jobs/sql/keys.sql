@@ -1,8 +1,5 @@
--- keys: claim unique keys for a bulk enqueue. Ordered, so that two producers cannot deadlock.
--- in:  $1 keys text[], $2 ids int8[]
--- out: the ids that may be enqueued
+-- keys: claim unique keys for a bulk enqueue, each for its job, or name the live job that holds it.
+-- in:  $1 keys text[], $2 ids int8[], $3 how long to wait for a key that an open transaction holds, as a lock_timeout; null: no bound
+-- out: id, holder (the id itself where the key was free)
 
-insert into {schema}.job_key (key, id)
-select key, id from unnest($1::text[], $2::int8[]) x(key, id) order by key
-on conflict do nothing
-returning id
+select id, holder from {schema}.take_keys($1::text[], $2::int8[], $3::text)

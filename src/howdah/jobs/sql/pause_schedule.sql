@@ -1,6 +1,9 @@
 -- pause_schedule: stop a schedule, or let it go on; what it missed meanwhile is not made up for.
 -- in:  $1 name text, $2 paused boolean
 -- out: the name, if there is such a schedule
+--
+-- The trigger keep_schedule notes the moment of a resume; slots before it are left out. Nodes of the release before know
+-- only next_at.
 
 update {schema}.schedule
 set paused = $2, next_at = case when $2 then next_at else greatest(next_at, clock_timestamp()) end

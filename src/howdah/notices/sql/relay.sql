@@ -1,27 +1,37 @@
 -- relay: notices become jobs that deliver them.
 -- in:  $1 webhooks text[], $2 the kind of job of each text[], $3 the queue, $4 attempts int, $5 timeout seconds float8,
---      $6 most that wait for their start int
+--      $6 most that wait for their start int, $7 most that wait for their next try int; both of each webhook
 -- out: how many
 --
 -- The deletion of a notice and its job are one statement: whoever dies in here did both or neither. What another node is
--- at is left to it.
+-- at is left to it. Each webhook has bounds of its own, so deliveries to one that does not answer, or that no node knows any
+-- more, do not hold up the others.
 
-with taken as (
+with room as materialized (
+    select h.webhook, h.kind,
+        case when coalesce(retried.jobs, 0) < $7::int then greatest(0, $6::int - coalesce(ready.jobs, 0)) else 0 end as most
+    from unnest($1::text[], $2::text[]) h(webhook, kind)
+    left join (select r.kind, sum(r.hi - r.lo) as jobs from {schema}.ready r where r.queue = $3 group by r.kind) ready
+        on ready.kind = h.kind
+    left join (select l.kind, count(*) as jobs from {schema}.later l where l.queue = $3 group by l.kind) retried
+        on retried.kind = h.kind
+    where exists (select from {schema}.notice n where n.webhook = h.webhook)
+),
+taken as (
     delete from {schema}.notice
     where id = any(array(
-        select n.id
-        from {schema}.notice n
-        where n.webhook = any($1::text[])
-        order by n.id
-        limit greatest(0, $6::int - (select coalesce(sum(r.hi - r.lo), 0) from {schema}.ready r where r.queue = $3))
-        for update skip locked))
+        select found.id
+        from room
+        cross join lateral (
+            select n.id from {schema}.notice n where n.webhook = room.webhook order by n.id limit room.most for update skip locked
+        ) found))
     returning webhook, event, at, mark, subject
 )
 select count(made.id)
 from taken t
-join unnest($1::text[], $2::text[]) h(webhook, kind) on h.webhook = t.webhook
+join room on room.webhook = t.webhook
 cross join lateral {schema}.enqueue(
-    kind => h.kind,
+    kind => room.kind,
     args => json_build_object(
         'id', t.mark, 'event', t.event, 'at', to_char(t.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'subject', t.subject),
     queue => $3,

@@ -1,11 +1,11 @@
--- schedule_due: lock the schedules that fall due soon; those another node is at are left to it.
--- in:  $1 names text[], $2 how soon interval
--- out: name, next_at, now
+-- schedule_due: the schedules that fall due soon, of those whose current declaration is the caller's.
+-- in:  $1 names text[], $2 declarations text[], $3 how soon interval[]
+-- out: name
 
-select name, next_at, clock_timestamp() as now
-from {schema}.schedule
-where name = any($1::text[])
-  and not paused
-  and next_at <= clock_timestamp() + $2::interval
-order by name
-for update skip locked
+select s.name
+from unnest($1::text[], $2::text[], $3::interval[]) x(name, declaration, ahead)
+join {schema}.schedule s on s.name = x.name
+where s.declaration = x.declaration
+  and not s.paused
+  and s.slot_at <= clock_timestamp() + x.ahead
+order by s.slot_at, s.name

@@ -2,18 +2,17 @@
 -- in:  $1 id int8, $2 characters of texts int
 -- out: the fields of JobFacts, or nothing
 --
--- A date before year 1 or after year 9999, which the driver cannot read, is given as the nearest one it can.
---
--- OFFSET 0 keeps the view a lookup by id. Queue, kind and priority are those a claim sees.
+-- OFFSET 0 keeps the view a lookup by id. Queue, kind and priority are those a claim sees. A moment that Python cannot
+-- read is shown as the nearest it can.
 
 select v.id, coalesce(r.queue, l.queue, v.queue) as queue, coalesce(r.kind, l.kind, v.kind) as kind, v.state,
     coalesce(r.priority, l.priority, v.priority) as priority, v.attempt, v.max_attempts, v.enqueued_at,
-    greatest(least(v.run_at, timestamptz '9999-12-30 00:00Z'), timestamptz '0001-01-02 00:00Z') as run_at, v.started_at,
+    least(greatest(v.run_at, '0001-01-02 00:00+00'), '9999-12-29 00:00+00') as run_at,
+    v.started_at,
     v.finished_at, v.expires_at, left(v.error, $2::int) as error, clock_timestamp() as now,
     v.node, n.name as node_name, n.state as node_state, n.remote,
     extract(epoch from clock_timestamp() - n.beat_at)::float8 as silent,
-    case when l.id is not null then greatest(least(l.due_at, timestamptz '9999-12-30 00:00Z'), timestamptz '0001-01-02 00:00Z') end as due_at,
-    r.rid, r.lo,
+    least(greatest(l.due_at, '0001-01-02 00:00+00'), '9999-12-29 00:00+00') as due_at, r.rid, r.lo,
     q.paused_at, left(q.paused_by, $2) as paused_by, coalesce(q.paused, false) as paused,
     h.until as held_until, left(h.reason, $2) as held_for,
     c.asked_at, left(v.key, $2) as key, k.id as key_holder,
