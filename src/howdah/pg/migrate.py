@@ -147,7 +147,7 @@ async def migrate(database: Database) -> list[Migration]:
 
 
 async def _migrate(database: Database, conn: asyncpg.Connection) -> list[Migration]:
-    async with conn.transaction():
+    async with conn.transaction(isolation="read_committed"):
         # nobody waits behind this one but those who want to migrate, too
         await conn.fetchval(
             "select pg_advisory_xact_lock(hashtextextended($1, 0))", f"{database.schema} migrate", timeout=OTHERS_TURN
