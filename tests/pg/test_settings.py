@@ -107,6 +107,9 @@ class Shop:
         """Prune everything; the partitions to come are there."""
         partitions = "select count(*) from pg_inherits where inhparent = 'howdah.job'::regclass"
         assert await conn.fetchval(partitions) > 1
+        session = await self.app.database.connect("test")
+        assert await session.fetchval("select howdah.grow()") == 0  # finds those that are there
+        await session.close()
         await Pruner(self.app.database, Retention(done=0, failed=0)).prune()
         assert await conn.fetchval("select count(*) from howdah.done") == 0
 
@@ -307,3 +310,12 @@ async def test_a_schema_can_be_made_with(direct, conn, name):
     made = await app.enqueue(NewJob(kind="any"))
     assert made.fresh
     await app.close()
+
+
+async def test_functions_do_the_same_for_callers_without_standard_strings(direct, conn):
+    await conn.execute("select howdah.grow()")
+    await conn.execute("set standard_conforming_strings = off")
+
+    assert await conn.fetchval("select howdah.grow(8)") == 4
+    assert await conn.fetchval("select howdah.grow(8)") == 0
+    assert await conn.fetchval("select howdah.fingerprint('word  17')") == "word #"
