@@ -14,7 +14,7 @@ from howdah.pg import migrate, sql
 from howdah.pg.database import BROKEN, Database
 from howdah.table.options import TableOptions
 from howdah.upkeep.doctor_log import LogDoctor
-from howdah.upkeep.doctor_server import ServerDoctor, clock, server
+from howdah.upkeep.doctor_server import ServerDoctor, clock, server, unreachable
 from howdah.upkeep.doctor_storage import StorageDoctor
 from howdah.upkeep.doctor_table import TableDoctor
 from howdah.upkeep.doctor_work import WorkDoctor
@@ -41,7 +41,7 @@ class Doctor:
         try:
             self._conn = await self._database.connect("doctor")
         except (DatabaseUnreachable, asyncpg.PostgresError) as error:
-            return [bad("database", str(error), "start it, or correct the DSN")]
+            return [unreachable(error)]
         try:
             found, asked, answered = await self._server()
             findings = [server(found), await self._schema()]
@@ -60,6 +60,8 @@ class Doctor:
         work, log = WorkDoctor(self._fetch), LogDoctor(self._database, self._run)
         table = TableDoctor(self._database, self._fetch, self._run)
         return [
+            ("settings", server.settings),
+            ("disk", server.disk),
             ("notify", server.notify),
             ("places", work.places),
             ("horizon", storage.horizon),
