@@ -1,4 +1,4 @@
--- disk: sorts about eight megabytes with little memory, which must be written to the disk and are removed at once.
+-- doctor_disk: sorts about eight megabytes with little memory, which must be written to the disk and are removed at once.
 -- out: bytes
 --
 -- There is no function that tells how much room is left. A table would have to be grown to find out; this grows none.

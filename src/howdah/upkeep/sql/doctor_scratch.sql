@@ -1,5 +1,5 @@
--- scratch: lets this transaction write its temporary files where the newest jobs are kept, and soon.
--- in:  $1 statement_timeout text (milliseconds)
+-- doctor_scratch: lets this transaction write its temporary files where the newest jobs are kept, and soon.
+-- in:  $1 statement_timeout in milliseconds text
 -- out: nothing of interest
 --
 -- The tablespace of the newest partition, if it has one of its own and this role may write there.
