@@ -33,6 +33,8 @@ MOST_STOPPED = 16
 """Event loops that neither run nor are closed and keep their connections; beyond, the oldest lose theirs."""
 CLOSING = 10.0
 """Seconds for calls under way to end before their connections are cut."""
+LOOK_EVERY = 0.02
+"""Seconds between two looks whether they have ended."""
 FOR_EVER = 10.0**9
 """Seconds until a timer that must not fire."""
 
@@ -148,19 +150,22 @@ class Place:
 
     async def close(self, patience: float = 0) -> None:
         """Close the connections; calls under way may take ``patience`` seconds to end."""
+        until = self.loop.time() + patience
+        while self._busy() and self.loop.time() < until:  # noqa: ASYNC110 - nothing says when a connection comes back
+            await asyncio.sleep(LOOK_EVERY)
         opening, self._opening = self._opening, None
         ending, self._ending = self._ending, None
         self._disarm()
         if opening is not None:
             await asyncio.wait([opening])
-            pool = _opened(opening)
-            if pool is not None:
-                if patience:
-                    with suppress(Exception):
-                        await asyncio.wait_for(pool.close(), patience)
+            if pool := _opened(opening):
                 pool.terminate()
         if ending is not None:
             await ending.aclose()
+
+    def _busy(self) -> bool:
+        pool = _opened(self._opening) if self._opening else None
+        return not self.client.idle or (pool is not None and pool.get_size() != pool.get_idle_size())
 
     def part(self) -> None:
         """Close the connections, from any thread."""
@@ -183,7 +188,8 @@ class Place:
         for info in self._sockets():
             with suppress(OSError, ValueError), socket.socket(fileno=os.dup(info.fileno())) as copy:
                 copy.shutdown(socket.SHUT_RDWR)  # also where the loop, as uvloop's, keeps the socket to itself
-            _close(info)
+            if self.loop.is_closed():  # one that runs again closes it itself, when it reads the end
+                _close(info)
         self._opening = self._ending = self._timer = None
 
     def loop_closed(self) -> None:
@@ -216,7 +222,10 @@ class Place:
             yield
         finally:
             self._disarm()
-            if self._opening and (pool := _opened(self._opening)):
+            if places := self._places():
+                places.forget(self)
+            opening, self._opening = self._opening, None
+            if opening and (pool := _opened(opening)):
                 pool.terminate()
                 await asyncio.sleep(0)
 

@@ -15,7 +15,7 @@ import pytest
 from howdah import ConfigError, Howdah
 from howdah.place import MOST_STOPPED
 
-THREADS, LOOPS = 8, 20
+THREADS, LOOPS = 8, 15
 PATIENCE = 30.0
 
 
@@ -147,11 +147,25 @@ def test_loops_that_nobody_closes_keep_a_bounded_number_of_connections(shop, wat
         loops[-1].run_until_complete(shop.enqueue(shop.pack.job(n)))
 
     assert watch.settles_at(MOST_STOPPED + 1)
-    # one that lost its connection and runs again gets a new one
-    loops[0].run_until_complete(shop.enqueue(shop.pack.job(99)))
-    assert enqueued(shop) == MOST_STOPPED + 11
+    # those that lost their connections and run again get new ones
+    for loop in loops[:5] * 2:
+        loop.run_until_complete(shop.enqueue(shop.pack.job(99)))
+    assert enqueued(shop) == MOST_STOPPED + 20
     for loop in loops:
         loop.close()
+    assert watch.settles_at(0)
+
+
+def test_a_loop_goes_on_after_its_generators_were_shut_down(shop, watch):
+    async def work() -> None:
+        await shop.enqueue(shop.pack.job(1))
+        await asyncio.get_running_loop().shutdown_asyncgens()
+        await shop.enqueue(shop.pack.job(2))
+
+    with pytest.warns(ResourceWarning, match="after loop.shutdown_asyncgens"):
+        asyncio.run(work())
+
+    assert enqueued(shop) == 2
     assert watch.settles_at(0)
 
 
@@ -183,17 +197,18 @@ def test_turning_to_a_database_leaves_no_thread_and_no_connection_behind(shop, d
 
 async def turn_in_the_loop(shop, dsn: str) -> None:
     await shop.enqueue(shop.pack.job(1))
-    slow = asyncio.gather(*(shop.enqueue(shop.pack.job(n)) for n in range(5)))
-    await asyncio.sleep(0)
-    shop.connect_to(dsn)
-    await slow
-    await shop.enqueue(shop.pack.job(2))
+    for steps in range(5):  # each at another moment of the call
+        slow = asyncio.gather(*(shop.enqueue(shop.pack.job(n)) for n in range(5)))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        shop.connect_to(dsn)
+        await slow
 
 
 def test_calls_under_way_while_the_database_is_turned_to_end_well(shop, direct, watch):
     asyncio.run(turn_in_the_loop(shop, direct.dsn))
 
-    assert enqueued(shop) == 7
+    assert enqueued(shop) == 26
     assert watch.settles_at(0)
 
 
