@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import asyncpg
+
 from app import SCHEMA, app
 
 HOOK = Path(__file__).with_name("hook.py").resolve()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import asyncpg
+
 from app import app, record_push
 
 

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 
 import asyncpg
-from app import app
 from githost import create
 
+from app import app
 from howdah import WorkerOptions
 from howdah.pg import embedded
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Concatenate, Literal, TypeVar, Unpack, overload
 
 from howdah import contrib, telemetry
@@ -27,7 +25,7 @@ from howdah.notices.webhooks import Webhooks
 from howdah.pg import migrate
 from howdah.pg.borrow import is_native
 from howdah.pg.database import Database, dsn_from_environment
-from howdah.place import Place, Portal
+from howdah.place import Places
 from howdah.redact import Hook, Redact
 from howdah.retry import Retries
 from howdah.store import Transaction
@@ -75,13 +73,13 @@ class Howdah:
         self.webhooks = Webhooks(self._bring)
         """Who outside is told what happens."""
         self.webhook = self.webhooks.add
-        self._here = Place(self)
-        self._portal: Portal | None = None
-        self._lock = threading.Lock()
+        self._here = Places(self)
+        self._foreign: Foreign | None = None
+        self._foreign_appender: ForeignAppender | None = None
         self.log = Log(
             self.types,
-            here=lambda: self._here.log(),
-            there=lambda call: self._there().call(lambda place: call(place.log())),
+            here=self._here.log,
+            there=lambda call: self._here.call(lambda places: call(places.log())),
             foreign=lambda: self.foreign_appender,
         )
         """The event log: append to it, read it, wait for those that follow it."""
@@ -210,7 +208,7 @@ class Howdah:
     def enqueue_many_sync(self, jobs: Iterable[NewJob], *, conn: Any = None) -> list[Enqueued]:
         """Enqueue all of them or none from synchronous code; with ``conn``, in that connection's transaction."""
         if conn is None:
-            return self._there().call(lambda place: place.client().enqueue_many(jobs))
+            return self._here.call(lambda places: places.client().enqueue_many(jobs))
         if is_native(conn) or isinstance(conn, Transaction):
             raise ConfigError(f"{type(conn).__name__} is asynchronous; await enqueue(...) instead")
         return self.foreign.enqueue_sync(list(jobs), conn)
@@ -233,10 +231,8 @@ class Howdah:
         """Use this database from now on; for command lines and tests."""
         self._dsn = dsn
         self._schema = schema or self._schema
-        self.__dict__.pop("foreign", None)
-        self.__dict__.pop("foreign_appender", None)
-        self._here = Place(self)
-        self._portal = None
+        self._foreign = self._foreign_appender = None
+        self._here.part()
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -286,18 +282,16 @@ class Howdah:
         """Close the connections of this event loop."""
         await self._here.close()
 
-    def _there(self) -> Portal:
-        with self._lock:
-            if self._portal is None:
-                self._portal = Portal(self)
-            return self._portal
-
-    @cached_property
+    @property
     def foreign(self) -> Foreign:
         """Enqueues through connections of other libraries; needs no DSN of its own."""
-        return Foreign(self._schema, contrib.borrow)
+        if self._foreign is None:
+            self._foreign = Foreign(self._schema, contrib.borrow)
+        return self._foreign
 
-    @cached_property
+    @property
     def foreign_appender(self) -> ForeignAppender:
         """Appends through connections of other libraries; needs no DSN of its own."""
-        return ForeignAppender(self._schema, contrib.borrow)
+        if self._foreign_appender is None:
+            self._foreign_appender = ForeignAppender(self._schema, contrib.borrow)
+        return self._foreign_appender

@@ -98,6 +98,7 @@ class Conductor:
         """Work until :meth:`stop` (or until nothing is left, when draining)."""
         began = time.monotonic()
         await migrate.check(self._database)
+        await self._database.check(writes=True)
         options = self._options
         queues = list(options.queues) if options.queues is not None else None
         kinds = [kind for front in self._fronts for kind in front.handlers]

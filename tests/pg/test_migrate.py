@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -10,6 +11,8 @@ from howdah import Howdah, SchemaError
 from howdah.pg import migrate
 from howdah.pg.database import Database
 from howdah.pg.sql import identifier
+from howdah.upkeep.doctor import Doctor
+from howdah.upkeep.finding import Finding
 
 pytestmark = pytest.mark.anyio
 
@@ -102,6 +105,54 @@ async def test_a_failing_migration_leaves_nothing(direct, conn, monkeypatch):
     with pytest.raises(asyncpg.DivisionByZeroError):
         await migrate.migrate(other)
     assert await conn.fetchval("select count(*) from pg_namespace where nspname = 'broken'") == 0
+
+
+FOREIGN = [
+    "create table {}.migration (id int, title text)",
+    "create table {}.migration (number int, name text, checksum text, applied_at timestamptz);"
+    " insert into {}.migration values (1, 'create_users', 'x', now()), (99, 'orders', 'x', now())",
+]
+
+
+@pytest.mark.parametrize("table", FOREIGN)
+async def test_a_table_of_another_application_is_not_taken_for_ours(direct, conn, table):
+    await conn.execute("create schema shared")
+    await conn.execute(table.replace("{}", "shared"))
+    other = Database(direct.dsn, schema="shared")
+
+    for act in (migrate.migrate, migrate.check, migrate.plan):
+        with pytest.raises(SchemaError, match="migration is not Howdah's; give Howdah a schema of its own"):
+            await act(other)
+    [finding] = [each for each in await Doctor(other).examine() if each.name == "schema"]
+    assert finding.verdict == "bad"
+    assert await conn.fetchval("select count(*) from pg_class where relnamespace = 'shared'::regnamespace") == 1
+
+
+async def test_the_doctor_notices_a_migration_with_another_text(direct, conn):
+    async def schema() -> Finding:
+        [finding] = [each for each in await Doctor(direct).examine() if each.name == "schema"]
+        return finding
+
+    assert (await schema()).verdict == "ok"
+
+    await conn.execute("update howdah.migration set checksum = 'other' where number = 4")
+
+    assert (await schema()).verdict == "warn"
+    assert "another text of migration 4" in (await schema()).fact
+    await migrate.check(direct)  # nodes go on: a comment may be all that differs
+
+
+async def test_an_encoding_without_every_character_is_refused_by_name(server, direct, conn):
+    name = f"{urlsplit(direct.dsn).path[1:]}_latin1"
+    await conn.execute(f"create database {name} encoding 'LATIN1' locale 'C' template template0")
+    try:
+        with pytest.raises(SchemaError, match=r"encoding is LATIN1, .* create the database with encoding 'UTF8'"):
+            await migrate.migrate(Database(server.dsn_for(name)))
+        session = await Database(server.dsn_for(name)).connect("test")
+        assert await session.fetchval("select count(*) from pg_namespace where nspname = 'howdah'") == 0
+        await session.close()
+    finally:
+        await conn.execute(f"drop database {name} with (force)")
 
 
 def _first():

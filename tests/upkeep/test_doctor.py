@@ -18,6 +18,8 @@ CHECKS = [
     "database",
     "schema",
     "clock",
+    "settings",
+    "disk",
     "pooler",
     "notify",
     "places",

@@ -8,8 +8,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from howdah.pg import migrate
 from howdah.pg.database import Database
+from howdah.pg.sql import identifier
 from howdah.torture.servers.pooler import Pooler
+from howdah.torture.servers.small import SmallTables
 from howdah.upkeep import doctor_server
 from howdah.upkeep.doctor import Doctor
 from howdah.upkeep.finding import Finding
@@ -127,6 +130,57 @@ async def test_consumers_have_a_pool_of_their_own(direct: Database, conn: Any) -
 
     # others may come and go on this server meanwhile
     assert _grows(with_them, reach) - _grows(without, reach) == 7
+
+
+@pytest.mark.superuser("roles are made")
+async def test_a_server_whose_connections_are_all_taken_is_not_said_to_be_down(direct: Database, conn: Any) -> None:
+    await conn.execute("drop role if exists howdah_queue_outside")
+    await conn.execute("create role howdah_queue_outside login password 'x' connection limit 0")
+    try:
+        parts = urlsplit(direct.dsn)
+        taken = parts._replace(netloc=f"howdah_queue_outside:x@{parts.netloc.rpartition('@')[2]}").geturl()
+
+        [found] = await Doctor(Database(taken)).examine()
+    finally:
+        await conn.execute("drop role howdah_queue_outside")
+
+    assert (found.name, found.verdict) == ("database", "bad")
+    assert "too many connections" in found.fact
+    assert found.fix == "close connections, raise max_connections or the CONNECTION LIMIT, or put a pooler in between"
+    [down] = await Doctor(Database("postgresql://nobody@/x?host=/nowhere")).examine()
+    assert down.fix == "start it, or correct the DSN"
+
+
+async def test_a_full_disk_is_noticed() -> None:
+    if missing := SmallTables.missing():
+        pytest.skip(missing)
+    async with SmallTables() as place:
+        database = Database(place.dsn)
+        await migrate.migrate(database)
+        before = (await examine(database))["disk"]
+        await place.fill()
+
+        full = (await examine(database))["disk"]
+
+    assert (before.verdict, before.fact) == ("ok", "there is room for another 8 MB")
+    assert full.verdict == "bad"
+    assert "No space left on device" in full.fact
+
+
+@pytest.mark.superuser("settings of a database are its owner's")
+@pytest.mark.parametrize(
+    ("setting", "value", "verdict"),
+    [("synchronous_commit", "off", "warn"), ("default_transaction_read_only", "on", "bad"), ("work_mem", "64kB", "ok")],
+)
+async def test_settings_that_break_a_promise_are_named(
+    direct: Database, conn: Any, setting: str, value: str, verdict: str
+) -> None:
+    await conn.execute(f"alter database {identifier(urlsplit(direct.dsn).path[1:])} set {setting} = '{value}'")
+
+    found = (await examine(direct))["settings"]
+
+    assert found.verdict == verdict
+    assert found.fact.startswith(f"{setting} is {value}") == (verdict != "ok")
 
 
 def _grows(fact: str, reach: str) -> int:

@@ -44,6 +44,11 @@ class Client:
         self._may_write = True
         """Whether the role may write the tables, as far as is known."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether no call without a connection of its own is under way."""
+        return not self._waiting and (self._flush is None or self._flush.done())
+
     async def enqueue(self, job: NewJob, conn: Any = None) -> Enqueued:
         """Enqueue one job; with ``conn``, in that connection's transaction."""
         job.check()

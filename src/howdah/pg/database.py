@@ -19,7 +19,9 @@ import asyncpg
 
 from howdah import telemetry
 from howdah.errors import ConfigError, DatabaseFull, DatabaseUnreachable
+from howdah.pg import settings
 from howdah.pg.pool import Direct, Pool, open_pool
+from howdah.pg.settings import STEADIER, STEADY
 from howdah.pg.sql import identifier
 from howdah.pg.watch import Watch
 
@@ -42,11 +44,6 @@ FULL = asyncpg.exceptions.InsufficientResourcesError
 
 UNSURE: tuple[type[BaseException], ...] = (*BROKEN, asyncio.CancelledError)
 """Errors after which nobody knows what a connection is in the middle of."""
-
-# Hot statements must not depend on what ANALYZE saw last; see docs/why/engine.md.
-STEADY = {"jit": "off", "enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
-# A queue that was analyzed empty and then filled would be read and sorted whole, to take its first rows.
-STEADIER = {"claim": {"enable_bitmapscan": "off"}}
 
 PARTING = 2.0
 """Seconds a connection that is let go of has to end well."""
@@ -90,6 +87,7 @@ class Database:
         self.command_timeout = command_timeout
         self.pooled: bool | None = None
         """Whether a pooler stands in between; known after the first connection."""
+        self._checked = False
 
     def __repr__(self) -> str:
         return f"Database({hide_password(self.dsn)!r}, schema={self.schema!r})"
@@ -107,11 +105,20 @@ class Database:
         telemetry.emit("pg.connect", role=role, again=again)
         return conn
 
+    async def check(self, *, writes: bool = False) -> None:
+        """Raise :class:`ConfigError` if a setting of the role or the database would break something."""
+        conn = await self.connect("check")
+        try:
+            await settings.refuse(conn, writes=writes)
+            self._checked = True
+        finally:
+            conn.terminate()
+
     async def _open(self, role: str) -> asyncpg.Connection:
         if not self.pooled:
             try:
-                settings = {**STEADY, **STEADIER.get(role, {}), "application_name": f"howdah {role}"}
-                conn = await self._connect(server_settings=settings)
+                startup = {**STEADY, **STEADIER.get(role, {}), "application_name": f"howdah {role}"}
+                conn = await self._connect(server_settings=startup)
             except asyncpg.exceptions.ProtocolViolationError as error:
                 if "startup parameter" not in str(error):
                     raise
@@ -125,7 +132,13 @@ class Database:
         conn = await asyncpg.connect(
             self.dsn, timeout=self.command_timeout, command_timeout=self.command_timeout, **options
         )
-        await prepare(conn)
+        try:
+            await prepare(conn)
+            if "server_settings" in options:
+                await settings.settle(conn)
+        except BaseException:
+            conn.terminate()
+            raise
         return conn
 
     async def pool(self, size: int, *, command_timeout: float | None = 0) -> Pool:
@@ -133,7 +146,8 @@ class Database:
 
         They are watched then: see :mod:`howdah.pg.watch`.
         """
-        (await self.connect("pool")).terminate()  # tells whether a pooler stands in between
+        if not self._checked:  # tells also whether a pooler stands in between
+            await self.check()
         options: dict[str, Any] = (
             {"statement_cache_size": 0}
             if self.pooled
@@ -159,7 +173,7 @@ class Database:
             async with asyncio.timeout(self.command_timeout):
                 await prepare(conn)
                 if not self.pooled:
-                    await conn.meet()
+                    conn.asking.pid = await settings.settle(conn)
         except BaseException:
             conn.terminate()  # the pool would close it, and wait for an answer to that
             raise

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from howdah.errors import ConfigError, DatabaseUnreachable
 from howdah.pg.binaries import Binaries, account, find, reachable
-from howdah.pg.folder import lock, major_of, make_password, make_sockets, prepare, sockets_of, temporary
+from howdah.pg.folder import check_room, lock, major_of, make_password, make_sockets, prepare, sockets_of, temporary
 from howdah.pg.login import answers
 
 __all__ = ["Binaries", "Server", "find", "start"]
@@ -30,6 +30,10 @@ PATIENCE = 60.0  # seconds for a server to answer: recovery after a crash can ta
 GUARDIAN = Path(__file__).with_name("guardian.py")
 
 _open: set[socket.socket] = set()
+
+
+class ServerEnded(ConfigError):
+    """The guardian says that its server could not start, or ended."""
 
 
 class Server:
@@ -91,6 +95,7 @@ def start(
         "temporary": is_temporary,
     }
     try:
+        check_room(home)
         conn, actual = _join(home, sockets, plan)
         server = Server(home, actual, sockets, conn)
     except BaseException:
@@ -128,11 +133,13 @@ def _join(home: Path, sockets: Path, plan: dict[str, Any]) -> tuple[socket.socke
             _open.add(conn)
             try:
                 return conn, _await_server(conn, home, sockets, deadline)
-            except ConnectionResetError:
+            except (ConnectionResetError, ServerEnded) as gone:
                 _part(conn)
+                if started and isinstance(gone, ServerEnded):
+                    raise
                 if started:
                     raise DatabaseUnreachable(f"the guardian of {home} ended; see {home / 'log'}") from None
-                # It was leaving when we came: the next one is ours to start.
+                # It was leaving, or its server had just died, when we came: the next one is ours to start.
             except BaseException:
                 _part(conn)
                 raise
@@ -190,6 +197,7 @@ def _await_server(conn: socket.socket, home: Path, sockets: Path, deadline: floa
             if time.monotonic() > deadline:
                 raise TimeoutError
     except TimeoutError:
+        check_room(home)
         raise DatabaseUnreachable(f"PostgreSQL did not answer in {PATIENCE:g} s; see {home / 'log'}") from None
     return port
 
@@ -203,7 +211,7 @@ def _hear(conn: socket.socket) -> dict[str, Any]:
         line += heard
     message: dict[str, Any] = json.loads(line)
     if "error" in message:
-        raise ConfigError(message["error"])
+        raise ServerEnded(message["error"])
     return message
 
 

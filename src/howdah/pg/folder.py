@@ -13,15 +13,19 @@ import fcntl
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from howdah.errors import ConfigError
+from howdah.errors import ConfigError, DatabaseFull
 from howdah.pg.binaries import Account, blocked
 
 SOCKET_PATH_LIMIT = 100  # the kernel allows 107 bytes, some systems 103
+MEGABYTE = 1024 * 1024
+ROOM, ROOM_AT_FIRST = 4 * MEGABYTE, 64 * MEGABYTE
+"""Bytes a disk must have left to start a server, and to make a new one."""
 SHORT = Path("/tmp")  # noqa: S108 - only ever a folder of ours in it, mode 0700
 
 
@@ -47,6 +51,17 @@ def prepare(home: Path, user: Account | None) -> Path:
     return home
 
 
+def check_room(home: Path) -> None:
+    """Raise :class:`DatabaseFull` unless the disk of ``home`` has room for a server to start."""
+    needed = ROOM if (home / "data").exists() else ROOM_AT_FIRST
+    free = shutil.disk_usage(home).free
+    if free < needed:
+        raise DatabaseFull(
+            f"the disk of {home} has {free // MEGABYTE} MB left, PostgreSQL needs {needed // MEGABYTE} MB to start;"
+            " free some, or use another folder"
+        )
+
+
 def temporary(user: Account | None) -> Path:
     """Return a new folder that ``user`` can reach, even where the temporary folder is private."""
     places = [Path(tempfile.gettempdir()).resolve(), Path("/var/tmp"), SHORT]  # noqa: S108
@@ -59,12 +74,30 @@ def temporary(user: Account | None) -> Path:
 
 def major_of(home: Path) -> int | None:
     """Return the major version of the data in ``home``, None if there is no data yet."""
+    path = home / "data" / "PG_VERSION"
     try:
-        return int((home / "data" / "PG_VERSION").read_text())
+        text = path.read_text()
     except FileNotFoundError:
+        if _holds_something(path.parent):
+            raise ConfigError(f"{path} is missing, so {_DAMAGED}") from None
         return None
     except PermissionError as error:
         raise ConfigError(f"{home} is another user's: {error}; use a folder of your own") from error
+    if not text.strip().isdecimal():
+        raise ConfigError(f"{path} is {'not a number' if text.strip() else 'empty'}, so {_DAMAGED}")
+    return int(text)
+
+
+_DAMAGED = "the data beside it is not opened; restore that file or the folder from a backup, or use another folder"
+
+
+def _holds_something(data: Path) -> bool:
+    try:
+        return any(data.iterdir())
+    except FileNotFoundError:
+        return False
+    except (NotADirectoryError, PermissionError) as error:
+        raise ConfigError(f"{data} cannot be read: {error}; use another folder") from error
 
 
 def sockets_of(home: Path) -> Path:

@@ -69,7 +69,8 @@ class Guardian:
             self._serve()
         except (ServerGone, OSError) as failure:
             if not isinstance(failure, ServerGone):
-                traceback.print_exc()
+                with suppress(OSError):  # the log may be on the disk that is full
+                    traceback.print_exc()
             self._tell_why(str(failure))
         finally:
             # First of all, so that whoever comes now waits for the lock and starts a server of their own.
@@ -82,6 +83,8 @@ class Guardian:
     def _create(self) -> None:
         if (self.data / "PG_VERSION").exists():
             return
+        if self.data.exists() and any(self.data.iterdir()):
+            raise ServerGone(f"{self.data} holds no PG_VERSION and is not opened; restore it, or use another folder")
         # Made as a draft and renamed, so that a data folder that exists is a whole one.
         draft = self.folder / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
@@ -116,19 +119,28 @@ class Guardian:
         self.server = self._spawn(command, stdout=2, pass_fds=(self.plan["lock"],))
 
     def _forget_stale_files(self) -> None:
-        # Holding the lock, we know that no server of ours is left: a pid in these files is nobody's, or
-        # by now somebody else's, and PostgreSQL would refuse to start over it. A server started by hand
-        # does not hold the lock; it is known by the folder it works in.
+        # Holding the lock, we know that no server of ours is left. One started by hand does not hold the lock; its
+        # processes, also those that outlived it, are known by the folder they work in.
         for stale in self.sockets.glob(".s.PGSQL.*"):
             stale.unlink()
         pid_file = self.data / "postmaster.pid"
-        if not pid_file.exists() or not os.path.exists("/proc/self/cwd"):
-            return
-        pid = pid_file.read_text().partition("\n")[0]
-        with suppress(OSError):
-            if os.path.samefile(f"/proc/{pid}/cwd", self.data):
-                raise ServerGone(f"process {pid} already runs PostgreSQL in {self.data}; stop it first")
-        pid_file.unlink()
+        lines = pid_file.read_text().splitlines(keepends=True) if pid_file.exists() else []
+        if (pid := _at_work_in(self.data, "".join(lines[:1]).strip())) is not None:
+            raise ServerGone(f"process {pid} already runs PostgreSQL in {self.data}; stop it first")
+        if not lines:  # the server crashed as it began to write it
+            pid_file.unlink(missing_ok=True)
+        elif os.path.exists("/proc/self/cwd"):
+            self._disown(pid_file, lines)
+
+    def _disown(self, pid_file: Path, lines: list[str]) -> None:
+        # PostgreSQL refuses to start over the pid of a process that lives, which may be anybody's by now. Our own pid
+        # is its parent's, which it knows to be stale, and it still checks the shared memory that the file names.
+        draft = pid_file.with_name("postmaster.pid.new")
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            self._give(file.fileno())
+            file.write("".join([f"{os.getpid()}\n", *lines[1:]]))
+        draft.replace(pid_file)
 
     def _serve(self) -> None:
         assert self.server is not None
@@ -250,6 +262,15 @@ def _die_with(parent: int) -> Callable[[], None] | None:
             os._exit(1)
 
     return die_with_parent
+
+
+def _at_work_in(data: Path, first: str) -> str | None:
+    for pid in [first, *os.listdir("/proc")] if os.path.exists("/proc/self/cwd") else []:
+        with suppress(OSError):
+            name = Path(f"/proc/{pid}/comm").read_text().strip() if pid.isdecimal() else ""
+            if name == "postgres" and os.path.samefile(f"/proc/{pid}/cwd", data):
+                return pid
+    return None
 
 
 def _locale() -> str:

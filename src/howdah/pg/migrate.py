@@ -25,6 +25,14 @@ OTHERS_TURN = 120.0
 """Seconds for somebody else who migrates at the same time."""
 HELD_UP = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 
+COLUMNS = """
+    select array_agg(a.attname::text) from pg_attribute a
+    where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped
+"""
+OURS = {"number", "name", "checksum", "applied_at"}
+SPECIMEN = "\u2026"
+"""A character that the database's encoding must have; texts and migrations contain it."""
+
 HOLDER = """
     select format('process %s (%s) has held locks on its tables', a.pid, coalesce(nullif(a.application_name, ''), '?'))
         || coalesce(' for ' || extract(epoch from clock_timestamp() - a.xact_start)::int || ' s', '')
@@ -76,10 +84,31 @@ def needed() -> int:
 
 async def version(database: Database, conn: asyncpg.Connection) -> int:
     """The version the database is at; 0 when Howdah is not there."""
+    return max((row["number"] for row in await _recorded(database, conn)), default=0)
+
+
+async def altered(database: Database, conn: asyncpg.Connection) -> list[int]:
+    """The migrations that were run with another text than this release has under their number."""
+    known = {migration.number: migration.checksum for migration in migrations()}
+    rows = await _recorded(database, conn)
+    return [row["number"] for row in rows if row["checksum"] != known.get(row["number"], row["checksum"])]
+
+
+async def _recorded(database: Database, conn: asyncpg.Connection) -> list[asyncpg.Record]:
     table = f"{identifier(database.schema)}.migration"
-    if await conn.fetchval("select to_regclass($1)", table) is None:
-        return 0
-    return int(await conn.fetchval(f"select coalesce(max(number), 0) from {table}"))  # noqa: S608 - quoted above
+    columns = await conn.fetchval(COLUMNS, table)
+    if columns is None:
+        return []
+    rows: list[asyncpg.Record] = []
+    if is_ours := set(columns) >= OURS:
+        rows = await conn.fetch(f"select number, name, checksum from {table} order by number")  # noqa: S608 - quoted
+        names = {migration.number: migration.name for migration in migrations()}
+        is_ours = all(row["name"] == names.get(row["number"], row["name"]) for row in rows)
+    if not is_ours:
+        raise SchemaError(
+            f"table {table} is not Howdah's; give Howdah a schema of its own (Howdah(schema=…), --schema)"
+        )
+    return rows
 
 
 def refuse(database: Database, found: int) -> None:
@@ -147,7 +176,7 @@ async def migrate(database: Database) -> list[Migration]:
 
 
 async def _migrate(database: Database, conn: asyncpg.Connection) -> list[Migration]:
-    async with conn.transaction():
+    async with conn.transaction(isolation="read_committed"):
         # nobody waits behind this one but those who want to migrate, too
         await conn.fetchval(
             "select pg_advisory_xact_lock(hashtextextended($1, 0))", f"{database.schema} migrate", timeout=OTHERS_TURN
@@ -158,10 +187,22 @@ async def _migrate(database: Database, conn: asyncpg.Connection) -> list[Migrati
             refuse(database, at)
         steps = [migration for migration in migrations() if migration.number > at]
         if steps:
+            await _check_encoding(conn)
             await conn.execute(_prologue(database))
         for step in steps:
             await conn.execute(_step(database, step), timeout=300)
     return steps
+
+
+async def _check_encoding(conn: asyncpg.Connection) -> None:
+    encoding = await conn.fetchval("select current_setting('server_encoding')")
+    try:
+        await conn.fetchval("select $1::text", SPECIMEN)
+    except asyncpg.UntranslatableCharacterError:
+        raise SchemaError(
+            f"the database's encoding is {encoding}, which cannot hold what jobs may contain; create the database with"
+            " encoding 'UTF8'"
+        ) from None
 
 
 async def _held_up(database: Database, conn: asyncpg.Connection) -> SchemaError:

@@ -75,11 +75,6 @@ class Direct(asyncpg.Connection):  # type: ignore[misc]
         self._idle: float | None = None
         self.asking = Asking()
 
-    async def meet(self) -> None:
-        """Find out who is at the other end."""
-        pid = await self.fetchval("select pg_backend_pid()")
-        self.asking.pid = pid if pid == self.get_server_pid() else None  # a pooler makes up its own
-
     async def end_idle_after(self, seconds: float) -> None:
         """Let the server end a transaction in which nothing was done for so long; costs nothing when said again."""
         if self._idle != seconds:

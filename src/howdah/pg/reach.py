@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import asyncpg
+
 from howdah.errors import DatabaseUnreachable
 from howdah.pg.database import BROKEN, FULL, Database, full, hide_password
 
@@ -31,6 +33,11 @@ class Reach:
         await self._holder.__aexit__(kind, error, trace)
         if isinstance(error, FULL):
             raise full(self._database.dsn, error) from error
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+            raise DatabaseUnreachable(
+                f"{hide_password(self._database.dsn)} takes no writes, nothing happened: {error}; it is a standby, or"
+                " default_transaction_read_only is on"
+            ) from error
         if isinstance(error, BROKEN):
             raise DatabaseUnreachable(
                 f"lost {hide_password(self._database.dsn)} while {self._doing}, it may or may not have happened:"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,26 +92,12 @@ def migrate_to_newest(dsn: str, schema: str = "howdah") -> None:
 def connected(app: Howdah, dsn: str) -> Iterator[None]:
     """Let ``app`` use this database for a while; afterwards it is as before, with no connection left open."""
     before = app._dsn
-    _turn_to(app, dsn)
+    app.connect_to(dsn)
     try:
         yield
     finally:
-        _close(app)
-        _turn_to(app, dsn)
+        # A loop that is closed took its connections with it; one that runs closes them itself.
+        for loop in app._here.stopped:
+            loop.run_until_complete(app.close())
+        app.connect_to(dsn)
         app._dsn = before
-
-
-def _turn_to(app: Howdah, dsn: str) -> None:
-    portal = app._portal
-    if portal is not None:
-        portal.call(lambda place: place.close())
-    app.connect_to(dsn)
-    # The one it has will do: `connect_to` makes a new one, and the thread of every one before it would stay.
-    app._portal = portal
-
-
-def _close(app: Howdah) -> None:
-    # A loop that is closed took its connections with it; one that runs belongs to somebody who closes it.
-    loop: asyncio.AbstractEventLoop | None = app._here._loop
-    if loop is not None and not loop.is_closed() and not loop.is_running():
-        loop.run_until_complete(app.close())

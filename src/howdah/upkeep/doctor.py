@@ -9,16 +9,16 @@ from typing import Any
 
 import asyncpg
 
-from howdah.errors import DatabaseUnreachable
+from howdah.errors import DatabaseUnreachable, SchemaError
 from howdah.pg import migrate, sql
 from howdah.pg.database import BROKEN, Database
 from howdah.table.options import TableOptions
 from howdah.upkeep.doctor_log import LogDoctor
-from howdah.upkeep.doctor_server import ServerDoctor, clock, server
+from howdah.upkeep.doctor_server import ServerDoctor, clock, server, unreachable
 from howdah.upkeep.doctor_storage import StorageDoctor
 from howdah.upkeep.doctor_table import TableDoctor
 from howdah.upkeep.doctor_work import WorkDoctor
-from howdah.upkeep.finding import Finding, bad, ok, warn
+from howdah.upkeep.finding import Finding, bad, ok, some, warn
 
 PATIENCE = 5.0
 """Seconds each look may take."""
@@ -41,7 +41,7 @@ class Doctor:
         try:
             self._conn = await self._database.connect("doctor")
         except (DatabaseUnreachable, asyncpg.PostgresError) as error:
-            return [bad("database", str(error), "start it, or correct the DSN")]
+            return [unreachable(error)]
         try:
             found, asked, answered = await self._server()
             findings = [server(found), await self._schema()]
@@ -60,6 +60,8 @@ class Doctor:
         work, log = WorkDoctor(self._fetch), LogDoctor(self._database, self._run)
         table = TableDoctor(self._database, self._fetch, self._run)
         return [
+            ("settings", server.settings),
+            ("disk", server.disk),
             ("notify", server.notify),
             ("places", work.places),
             ("horizon", storage.horizon),
@@ -106,7 +108,13 @@ class Doctor:
         return row, asked, datetime.now(UTC)
 
     async def _schema(self) -> Finding:
-        found, needed = await migrate.version(self._database, self._conn), migrate.needed()
+        try:
+            found, needed = await migrate.version(self._database, self._conn), migrate.needed()
+        except SchemaError as error:
+            return bad("schema", str(error), "name another schema")
+        if found == needed and (altered := await migrate.altered(self._database, self._conn)):
+            fact = f"at version {found}, but made by another text of migration {some(altered)} than this release's"
+            return warn("schema", fact, "compare its functions with those of a new schema made by `howdah migrate`")
         if found == needed:
             return ok("schema", f"{self._database.schema!r} is at version {found}")
         if found > needed:

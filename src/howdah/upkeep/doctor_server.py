@@ -7,6 +7,11 @@ import secrets
 from datetime import datetime
 from typing import Any
 
+import asyncpg
+
+from howdah.errors import ConfigError
+from howdah.pg import settings, sql
+from howdah.pg.borrow import sqlstate
 from howdah.pg.database import Database
 from howdah.service import wait
 from howdah.upkeep.finding import SILENT, Fetch, Finding, bad, ok, warn
@@ -15,6 +20,8 @@ OLDEST = 140000
 SKEW = 1.0
 """Seconds two clocks may differ."""
 HEARD_WITHIN = 2.0
+DISK_PATIENCE = 5.0
+"""Seconds to write a few megabytes."""
 FULL, TOO_FULL = 0.8, 0.95
 
 
@@ -25,6 +32,16 @@ def server(row: Any) -> Finding:
     if row["standby"]:
         return bad("database", f"PostgreSQL {row['version']}, a standby that cannot be written", "name the primary")
     return ok("database", f"PostgreSQL {row['version']}")
+
+
+def unreachable(error: BaseException) -> Finding:
+    """Why there is no connection, and what helps."""
+    fixes = {
+        "53300": "close connections, raise max_connections or the CONNECTION LIMIT, or put a pooler in between",
+        "53100": "free space on the disk of the server",
+        "53200": "give the server more memory, or fewer connections",
+    }
+    return bad("database", str(error), fixes.get(sqlstate(error) or "", "start it, or correct the DSN"))
 
 
 def clock(at: datetime, asked: datetime, answered: datetime) -> Finding:
@@ -52,6 +69,32 @@ class ServerDoctor:
             return [self._pooler(heard=True), ok("notify", f"a notification took {took * 1000:.1f} ms")]
         fact, fix = "notifications do not arrive, so nodes poll", "let nodes connect without a pooler"
         return [self._pooler(heard=False), warn("notify", fact, fix)]
+
+    async def settings(self) -> list[Finding]:
+        """Settings of the role or the database that break something, or a promise."""
+        try:
+            await settings.refuse(self._conn, writes=True)
+        except ConfigError as error:
+            fact, _, fix = str(error).rpartition("; ")
+            return [bad("settings", fact, fix)]
+        if await self._conn.fetchval("show synchronous_commit") == "off":
+            fact = "synchronous_commit is off: a crash of the server forgets jobs and outcomes of the last moment"
+            return [warn("settings", fact, "set it to on for the role that Howdah uses")]
+        return [ok("settings", "those of this role and database are fit")]
+
+    async def disk(self) -> list[Finding]:
+        """Whether there is room for a few megabytes."""
+        statements = sql.load("howdah.upkeep", schema=self._database.schema)
+        try:
+            async with self._conn.transaction(readonly=True):
+                await self._conn.execute(statements["doctor_scratch"], str(int(DISK_PATIENCE * 1000)))
+                written = await self._conn.fetchval(statements["doctor_disk"])
+        except asyncpg.DiskFullError as error:
+            fix = "free space on the disk of the server; until then nothing can be enqueued or recorded"
+            return [bad("disk", f"it is full: {error}", fix)]
+        except asyncpg.ConfigurationLimitExceededError as error:
+            return [ok("disk", f"not examined: {error}")]
+        return [ok("disk", f"there is room for another {written // 1_000_000} MB")]
 
     async def connections(self) -> list[Finding]:
         """How many are left, and whether the nodes there are could take more than that."""
