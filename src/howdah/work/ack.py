@@ -43,10 +43,12 @@ def refused(jobs: list[Job], reason: str) -> None:
 class Lease:
     """One claim: how many of its jobs are still without an outcome, and when it was last surely ours."""
 
-    __slots__ = ("left", "renewed")
+    __slots__ = ("left", "lost", "renewed")
 
     def __init__(self, left: int, renewed: float) -> None:
         self.left = left
+        self.lost = False
+        """Whether a job of it ended as lost: the store was told no outcome of it, so it decides what is left."""
         self.renewed = renewed
 
 
@@ -107,7 +109,7 @@ class Acker:
             await asyncio.sleep(0)
 
     async def _send(self, batch: list[Ack], outage: Outage) -> None:
-        finished = self._count(batch)
+        finished, doubtful = self._count(batch)
         told = [ack for ack in batch if ack.recorded]
         tell = [ack for ack in batch if not ack.recorded and ack.outcome is not LOST]
         accepted: list[Ack] = []
@@ -129,19 +131,34 @@ class Acker:
             break
         for token in finished:
             self._leases.pop(token, None)
+        if doubtful:
+            await self._release(doubtful)
         if len(accepted) < len(tell):
             known = {id(ack) for ack in accepted}
             refused([ack.job for ack in tell if id(ack) not in known], "the store refused the outcome")
         if told or accepted:
             telemetry.emit("job.ack", acks=Acks(told + accepted if told else accepted))
 
-    def _count(self, batch: list[Ack]) -> list[int]:
-        """Cross the batch off its leases; returns the tokens of which nothing is left."""
-        finished = []
+    def _count(self, batch: list[Ack]) -> tuple[list[int], list[int]]:
+        """Cross the batch off its leases; returns the tokens of which nothing is left, those with lost jobs apart."""
+        finished: list[int] = []
+        doubtful: list[int] = []
+        for ack in batch:
+            if ack.outcome is LOST and (lease := self._leases.get(ack.job.token)):
+                lease.lost = True
         for token, count in Counter([ack.job.token for ack in batch]).items():
             lease = self._leases.get(token)
             if lease is not None:
                 lease.left -= count
                 if not lease.left:
-                    finished.append(token)
-        return finished
+                    (doubtful if lease.lost else finished).append(token)
+        return finished, doubtful
+
+    async def _release(self, tokens: list[int]) -> None:
+        """Hand back leases with lost jobs: what the store still has of them must not wait until they expire."""
+        try:
+            await self._store.release(tokens)
+        except Exception as error:
+            log.warning("could not hand back %d leases (%s); they run out by themselves", len(tokens), error)
+        for token in tokens:
+            self._leases.pop(token, None)

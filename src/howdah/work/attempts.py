@@ -130,8 +130,10 @@ class Attempts:
 
     def _start(self, attempt: Attempt) -> None:
         # not in the context at hand: that may be the one of a job that has just ended
+        if attempt.handler.transactional:
+            attempt.watch = self._watch  # when it has a connection: to wait for one must not cost it its time
         attempt.task = start(self._execute(attempt), self._loop, self.context.copy())
-        if attempt.job.timeout is not None:
+        if attempt.job.timeout is not None and attempt.watch is None:
             self._watch(attempt)
 
     async def _execute(self, attempt: Attempt) -> None:
