@@ -84,7 +84,7 @@ class Recorder:
                         ack.job.token,
                         ack.job.id,
                         ack.job.attempt,
-                        CODES[ack.outcome],
+                        code_of(ack),
                         ack.delay,
                         ack.took,
                         ack.result,
@@ -102,15 +102,18 @@ class Recorder:
         accepted = [ack for ack in acks if (ack.job.token, ack.job.id) in fates]
         for ack in accepted:
             fate = fates[ack.job.token, ack.job.id]
-            if (
-                fate != CODES[ack.outcome].decode()
-            ):  # a cancel request, the last attempt, or a commit we had not heard of
+            if fate != code_of(ack).decode():  # a cancel request, the last attempt, or a commit we had not heard of
                 ack.outcome = FATES[fate]
             if fate in "rs":
                 self._expect(ack.delay)
             if ack.hold:
                 await self._holds.put(ack.job.kind, min(ack.hold, LONGEST), ack.message)
         return accepted
+
+
+def code_of(ack: Ack) -> bytes:
+    """The outcome as the function ``ack`` knows it. What is released with a delay waits as if it were snoozed."""
+    return b"s" if ack.outcome is Outcome.RELEASED and ack.delay else CODES[ack.outcome]
 
 
 def array(numbers: list[int]) -> str:
