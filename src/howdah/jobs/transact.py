@@ -10,8 +10,8 @@ import asyncpg
 
 from howdah.errors import LeaseLost
 from howdah.job import Job
-from howdah.pg.sql import render
 from howdah.pg.interrupt import transact_uncharged
+from howdah.pg.sql import render
 from howdah.store import Transaction
 
 NUMBERS = "(%d, %d, %d, %d, %d)"

@@ -1,4 +1,4 @@
-"""Setbacks: transactions that broke off for no fault of their handlers, and how long their jobs wait before the next try.
+"""Setbacks: transactions that broke off for no fault of their handlers, and the delay before their next attempt.
 
 The server went away, has no room left, or takes no writes. No attempt is charged for that, so nothing would end a job
 that meets it every time; the delay grows instead.
