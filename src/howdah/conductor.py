@@ -18,7 +18,7 @@ from howdah.node.registry import deregister, node_name, register
 from howdah.notices.relay import Relay
 from howdah.pg import migrate
 from howdah.pg.database import Database
-from howdah.service import every
+from howdah.service import end_within, every
 from howdah.upkeep.loops import Upkeep
 from howdah.upkeep.pruner import Retention
 from howdah.upkeep.scheduler import Scheduler
@@ -32,6 +32,8 @@ from howdah.work.worker import Worker
 log = logging.getLogger("howdah")
 
 RESET_EVERY = 2.0
+LEAVE_WITHIN = 2.0
+"""Seconds each of the loops, and then the connections, have to end: a server that is silent must not keep the node."""
 
 
 class Conductor:
@@ -123,9 +125,9 @@ class Conductor:
             await self._work()
         finally:
             if self.heart:
-                self.heart.stop()
+                self.heart.stop(patience=LEAVE_WITHIN / 2)
             over.set()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await end_within(LEAVE_WITHIN, *beside)
             await self._goodbye(pool)
             seconds = time.monotonic() - began
             log.info("node %d stops after %.1f s", self.node, seconds)
@@ -206,14 +208,13 @@ class Conductor:
             worker.lose_expired()
 
     async def _goodbye(self, pool: asyncpg.Pool) -> None:
-        if self.crew:
-            await self.crew.close()
+        crew = [asyncio.create_task(self.crew.close())] if self.crew else []
+        await end_within(2 * LEAVE_WITHIN, *crew)
         try:
-            await asyncio.wait_for(deregister(self._database, self.node), 3)
+            await asyncio.wait_for(deregister(self._database, self.node), LEAVE_WITHIN)
         except Exception as error:
-            log.warning("could not say goodbye: %s", error)
-        for opened in self.open:
-            await opened.close()
+            log.warning("could not say goodbye: %s", str(error) or type(error).__name__)
+        await end_within(LEAVE_WITHIN, *(asyncio.create_task(opened.close()) for opened in self.open))
         pool.terminate()
 
 

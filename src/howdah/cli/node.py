@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 from howdah.app import Howdah
+from howdah.cli import loop
 from howdah.cli.dump import dump_on_signals
 from howdah.cli.failure import INCOMPLETE, UNREACHABLE, explain
 from howdah.node.heart import Heart
@@ -33,6 +34,9 @@ log = logging.getLogger("howdah")
 
 HAND_BACK_WITHIN = 5.0
 """Seconds after the second signal; what does not answer must not keep the process."""
+
+LEAVE_WITHIN = 15.0
+"""Seconds after the grace in which a process leaves; what does not answer must not keep it."""
 
 Address = tuple[str, int]
 
@@ -61,11 +65,11 @@ class Process:
 
     async def run(self) -> None:
         """Work, and obey signals meanwhile."""
-        loop = asyncio.get_running_loop()
-        loop.set_default_executor(self._threads)
+        here = asyncio.get_running_loop()
+        here.set_default_executor(self._threads)
         undo = on_signals(self._drain, self._hurry)
         dump_on_signals(self._running)
-        follow_parent(lambda: loop.call_soon_threadsafe(self._orphaned))
+        follow_parent(lambda: here.call_soon_threadsafe(self._orphaned))
         try:
             async with self._observed():
                 if await self._ready():
@@ -92,6 +96,7 @@ class Process:
         log.info("draining: %s, up to %g s; again to hand back now", self._say_running(), self._options.grace)
         self._stop.set()
         self._conductor.stop()
+        asyncio.get_running_loop().call_later(self._options.grace + LEAVE_WITHIN, self._abandon)
 
     def _hurry(self) -> None:
         log.info("handing back: %s", self._say_running())
@@ -105,7 +110,7 @@ class Process:
         self._conductor.stop(now=True)
 
     def _abandon(self) -> None:
-        log.error("could not hand back within %g s; the jobs run again when their leases expire", HAND_BACK_WITHIN)
+        log.error("could not hand back in time; the jobs run again when their leases expire")
         logging.shutdown()
         os._exit(INCOMPLETE)
 
@@ -186,5 +191,4 @@ def run_fast(main: Coroutine[Any, Any, T]) -> T:
     # what is loaded by now stays; to look through it for garbage again and again holds up everything for some 20 ms
     gc.collect()
     gc.freeze()
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(main)
+    return loop.run(main, factory)

@@ -12,7 +12,7 @@ from howdah import telemetry
 from howdah.job import Job
 from howdah.journal import Mouth
 from howdah.outcome import Ack, Acks, Outcome
-from howdah.service import QUIET, Outage, wait_any
+from howdah.service import QUIET, Outage, wait, wait_any
 from howdah.store import Store
 
 log = logging.getLogger("howdah")
@@ -70,6 +70,8 @@ class Acker:
         self._sent = asyncio.Event()
         self._sent.set()
         self._busy = False
+        self._batches = 0
+        """How many were sent."""
 
     @property
     def idle(self) -> bool:
@@ -100,7 +102,20 @@ class Acker:
             batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]
             await self._send(batch, self._outage)
             self._busy = False
+            self._batches += 1
         self._sent.set()
+
+    async def flush(self, seconds: float) -> bool:
+        """Wait until everything said so far is recorded; false if nothing was for so many seconds."""
+        sent, until = self._batches, time.monotonic() + seconds
+        while not self.idle:
+            await wait(self._sent, 0.1)
+            await asyncio.sleep(0)
+            if self._batches != sent:
+                sent, until = self._batches, time.monotonic() + seconds
+            elif time.monotonic() > until:
+                return False
+        return True
 
     async def flushed(self) -> None:
         """Wait until everything said so far is recorded."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from enum import StrEnum
 from time import perf_counter_ns
 from typing import Any
@@ -289,16 +288,3 @@ def _failed(error: BaseException, attempt: Attempt) -> Ack:
         traceback=report.traceback,
         hold=hold,
     )
-
-
-if sys.version_info >= (3, 12):
-
-    def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context) -> asyncio.Task[None]:
-        """Make a task that runs at once, up to its first real wait."""
-        return asyncio.Task(work, loop=loop, context=context, eager_start=True)
-
-else:
-
-    def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context) -> asyncio.Task[None]:
-        """Make a task."""
-        return loop.create_task(work, context=context)
