@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -115,6 +116,7 @@ class KeepAlive:
         """Find out whether the event loop was blocked for so long that the server ended the transaction."""
         if self._loop.time() - self._due >= 1.9 * self._every:
             self._transaction.blocked = True
+        self._due = math.inf  # a statement may take as long as it likes
 
     async def _run(self) -> None:
         try:
