@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextvars import copy_context
 from decimal import Decimal
 
 import pytest
@@ -74,7 +75,7 @@ def test_what_is_returned_can_be_stored(value):
         each.handler.call = lambda _job, handler=handler: handler()
         running = execute_plain(each, 1000)
         with pytest.raises(StopIteration) as end:
-            running.send(None)
+            copy_context().run(running.send, None)
         ack = end.value.value
         check(ack)
         assert ack.outcome in (Outcome.OK, Outcome.SNOOZED, Outcome.CANCELLED, Outcome.RETRY)

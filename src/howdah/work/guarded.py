@@ -20,16 +20,18 @@ log = logging.getLogger("howdah")
 class GuardedTask(asyncio.Task[T]):
     """A task that handlers of other jobs cannot cancel, as when one of them cancels all tasks it finds."""
 
-    __slots__ = ("own",)
+    __slots__ = ("home", "own")
 
     own: Context
     """The context it runs in: tells which job it runs at the moment."""
+    home: Any
+    """The job in whose handler the node itself runs, if it does."""
     warned_at = -QUIET
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel it, unless the handler of another job asks for it."""
         job = current.get(None)
-        if not isinstance(job, Job) or self.own.get(current) is job:
+        if not isinstance(job, Job) or job is self.home or self.own.get(current) is job:
             return super().cancel(msg)
         if time.monotonic() - GuardedTask.warned_at >= QUIET:
             GuardedTask.warned_at = time.monotonic()
@@ -43,7 +45,7 @@ def make_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], **o
         return asyncio.Task(work, loop=loop, **options)
     own = options.pop("context", None) or copy_context()
     task = GuardedTask(work, loop=loop, context=own, **options)
-    task.own = own
+    task.own, task.home = own, None
     return task
 
 
@@ -59,7 +61,7 @@ if sys.version_info >= (3, 12):
         __slots__ = ()
 
         def __init__(self, work: Any, *, context: Context, **options: Any) -> None:
-            self.own = context
+            self.own, self.home = context, context.get(current)
             super().__init__(work, context=context, **options)
 
 else:
@@ -67,5 +69,5 @@ else:
     def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context) -> asyncio.Task[None]:
         """Make a guarded task."""
         task = GuardedTask(work, loop=loop, context=context)
-        task.own = context
+        task.own, task.home = context, context.get(current)
         return task
