@@ -78,6 +78,11 @@ class Conductor:
         """The attempts running now, of every front."""
         return [attempt for worker in self.workers for attempt in worker.running]
 
+    @property
+    def silent(self) -> bool:
+        """Whether the database stopped answering before everything was recorded and handed back."""
+        return any(worker.silent for worker in self.workers)
+
     def stop(self, *, now: bool = False) -> None:
         """Drain; ``now``: hand everything back at once."""
         self._stopping, self._now = True, self._now or now

@@ -76,7 +76,12 @@ class Process:
                     await self._conductor.run()
         finally:
             undo()
-        self._leave()
+        silent = getattr(self._conductor, "silent", False)
+        if silent:
+            log.error("the database does not answer; the jobs run again when their leases expire")
+        self._leave(INCOMPLETE if silent else 0)
+        if silent:
+            raise SystemExit(INCOMPLETE)
 
     async def _ready(self) -> bool:
         """Wait for what it needs; false when stopped meanwhile."""
@@ -118,7 +123,7 @@ class Process:
         running = len(self._running())
         return f"{running} {'job' if running == 1 else 'jobs'} running"
 
-    def _leave(self) -> None:
+    def _leave(self, code: int) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         threads = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
         for thread in threads:
@@ -128,7 +133,7 @@ class Process:
             # their jobs are handed back already; a thread or task that goes on would keep the process for ever
             log.warning("%d handlers did not end when cancelled; leaving without them", stubborn)
             logging.shutdown()
-            os._exit(0)
+            os._exit(code)
 
 
 class Node(Process):

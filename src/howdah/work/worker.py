@@ -73,7 +73,7 @@ class Worker:
         self._freed = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._silent = False
+        self.silent = False
         """Whether the store stopped answering before every outcome was recorded."""
         self._stopped_at = 0.0
         """When it was asked to stop, by the monotonic clock."""
@@ -164,7 +164,7 @@ class Worker:
             await self._drain()
         finally:
             acked.set()
-            if self._silent or not await self._acker.flush(FLUSH_WITHIN):
+            if self.silent or not await self._acker.flush(FLUSH_WITHIN):
                 acker.cancel()  # the store does not answer: a stop must end all the same
                 log.error("the last outcomes could not be recorded; their jobs run again when their leases expire")
             await end_within(END_WITHIN, acker, *([speaking] if speaking else []))
@@ -271,13 +271,13 @@ class Worker:
         while any(not attempt.over for attempt in self.running) and time.monotonic() < until:
             self._freed.clear()
             await wait(self._freed, 0.1)
-        self._silent = not await self._acker.flush(FLUSH_WITHIN)
+        self.silent = not await self._acker.flush(FLUSH_WITHIN)
         if self._leases:  # whatever is left of them
             try:
                 async with asyncio.timeout(RELEASE_WITHIN):
                     telemetry.emit("job.release", jobs=await self._store.release(list(self._leases)))
             except Exception as error:
-                why = f"{type(error).__name__}: {error}"
+                self.silent, why = True, f"{type(error).__name__}: {error}"
                 log.warning("could not hand back %d leases (%s); they run out by themselves", len(self._leases), why)
             self._leases.clear()
 
