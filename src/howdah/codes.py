@@ -64,7 +64,10 @@ def retries(code: str | None, attempt: int) -> bool:
 
 def code_of(error: BaseException) -> str | None:
     """The class an error says it has."""
-    code = getattr(error, "code", None)
+    try:
+        code = getattr(error, "code", None)
+    except Exception:  # a property of its own
+        return None
     return code if isinstance(code, str) and code in CODES else None
 
 

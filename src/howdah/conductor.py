@@ -18,7 +18,7 @@ from howdah.node.registry import Registration, node_name
 from howdah.notices.relay import Relay
 from howdah.pg import migrate
 from howdah.pg.database import Database
-from howdah.service import every
+from howdah.service import end_within, every
 from howdah.upkeep.loops import Upkeep
 from howdah.upkeep.pruner import Retention
 from howdah.upkeep.scheduler import Scheduler
@@ -32,6 +32,8 @@ from howdah.work.worker import Worker
 log = logging.getLogger("howdah")
 
 RESET_EVERY = 2.0
+LEAVE_WITHIN = 2.0
+"""Seconds each of the loops, and then the connections, have to end: a server that is silent must not keep the node."""
 
 
 class Conductor:
@@ -75,6 +77,11 @@ class Conductor:
     def running(self) -> list[Attempt]:
         """The attempts running now, of every front."""
         return [attempt for worker in self.workers for attempt in worker.running]
+
+    @property
+    def silent(self) -> bool:
+        """Whether the database stopped answering before everything was recorded and handed back."""
+        return any(worker.silent for worker in self.workers)
 
     def stop(self, *, now: bool = False) -> None:
         """Drain; ``now``: hand everything back at once."""
@@ -125,9 +132,9 @@ class Conductor:
             await self._work()
         finally:
             if self.heart:
-                self.heart.stop()
+                self.heart.stop(patience=LEAVE_WITHIN / 2)
             over.set()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await end_within(LEAVE_WITHIN, *beside)
             await self._goodbye(pool, registration)
             seconds = time.monotonic() - began
             log.info("node %d stops after %.1f s", self.node, seconds)
@@ -208,14 +215,13 @@ class Conductor:
             worker.lose_expired()
 
     async def _goodbye(self, pool: asyncpg.Pool, registration: Registration) -> None:
-        if self.crew:
-            await self.crew.close()
+        crew = [asyncio.create_task(self.crew.close())] if self.crew else []
+        await end_within(2 * LEAVE_WITHIN, *crew)
         try:
-            await asyncio.wait_for(registration.remove(), 3)
+            await asyncio.wait_for(registration.remove(), LEAVE_WITHIN)
         except Exception as error:
-            log.warning("could not say goodbye: %s", error)
-        for opened in self.open:
-            await opened.close()
+            log.warning("could not say goodbye: %s", str(error) or type(error).__name__)
+        await end_within(LEAVE_WITHIN, *(asyncio.create_task(opened.close()) for opened in self.open))
         pool.terminate()
 
 

@@ -7,15 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
+from howdah.errors import ArgumentError
 from howdah.job import Job
+from howdah.retry import seconds
+from howdah.scrub import LONGEST_MESSAGE, keep
 
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Return it from a handler: run again after ``seconds``; no attempt is used."""
+    """Return it from a handler: run again after ``seconds``, at most ten years; no attempt is used."""
 
     seconds: float
 
@@ -25,6 +29,24 @@ class Cancel:
     """Return it from a handler: this job is no longer wanted."""
 
     reason: str = ""
+
+
+def clean(value: Any) -> Any:
+    """What a handler returned, with the delay of a :class:`Snooze` and the reason of a :class:`Cancel` storable.
+
+    Raises :class:`ArgumentError` for a delay that is no number of seconds. Anything else is returned as it is.
+
+    >>> clean(Snooze(10**30)), clean(Cancel("not\\0wanted")), clean(17)
+    (Snooze(seconds=315360000.0), Cancel(reason='not\\\\0wanted'), 17)
+    """
+    if isinstance(value, Snooze):
+        delay = seconds(value.seconds)
+        if delay is None:
+            raise ArgumentError(f"cannot snooze for {keep(repr(value.seconds), 100)} seconds")
+        return Snooze(delay)
+    if isinstance(value, Cancel):
+        return Cancel("" if value.reason is None else keep(str(value.reason), LONGEST_MESSAGE))
+    return value
 
 
 class Outcome(StrEnum):

@@ -5,8 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
 from howdah.errors import ConfigError, Poison, Retry
+
+LONGEST_DELAY = 10 * 365 * 86400.0
+"""Seconds: the longest delay of a retry, a snooze or a backoff. A longer one is cut to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +39,16 @@ class Backoff:
 
     def steady(self, attempt: int) -> float:
         """The delay after this many attempts, without jitter."""
-        grown = self.first * self.factor ** min(max(attempt, 1) - 1, 64)
-        return float(min(self.cap, grown))
+        try:
+            grown = self.first * self.factor ** min(max(attempt, 1) - 1, 64)
+        except OverflowError:
+            grown = self.cap
+        return float(min(self.cap, grown, LONGEST_DELAY))
 
     def delay(self, attempt: int) -> float:
         """The delay after this many attempts."""
-        return self.steady(attempt) * random.uniform(1 - self.jitter, 1 + self.jitter)  # noqa: S311
+        spread = random.uniform(1 - self.jitter, 1 + self.jitter)  # noqa: S311
+        return min(self.steady(attempt) * spread, LONGEST_DELAY)
 
 
 Retries = Backoff | Mapping[type[BaseException], "Backoff | None"]
@@ -57,10 +66,29 @@ def lineage(error: BaseException) -> list[str]:
 
 def retry_after(error: BaseException) -> float | None:
     """The delay an error asks for by itself, in seconds."""
-    asked = getattr(error, "retry_after", None)
-    if isinstance(asked, int | float) and not isinstance(asked, bool) and 0 <= asked < float("inf"):
-        return float(asked)
-    return None
+    return seconds(attribute(error, "retry_after"))
+
+
+def seconds(asked: object, longest: float = LONGEST_DELAY) -> float | None:
+    """A number of seconds as it can be stored, at most ``longest``; ``None`` for what is no such number.
+
+    >>> seconds(2), seconds(1e300), seconds(10**400), seconds(-1), seconds(float("nan")), seconds("soon"), seconds(True)
+    (2.0, 315360000.0, 315360000.0, None, None, None, None)
+    """
+    if isinstance(asked, bool) or not isinstance(asked, int | float | Decimal):
+        return None
+    try:
+        return float(min(asked, longest)) if 0 <= asked < float("inf") else None
+    except ArithmeticError:  # a decimal that is not a number
+        return None
+
+
+def attribute(error: BaseException, name: str) -> Any:
+    """An attribute of an error; ``None`` if it has none, or raises when asked for it."""
+    try:
+        return getattr(error, name, None)
+    except Exception:
+        return None
 
 
 def delay_after(names: Sequence[str], asked: float | None, attempt: int, retries: Retries) -> float | None:
@@ -79,7 +107,10 @@ def delay_after(names: Sequence[str], asked: float | None, attempt: int, retries
                 break
     if policy is None:
         return None
-    return asked if asked is not None else policy.delay(attempt)
+    if asked is not None:
+        return asked
+    delay = seconds(policy.delay(attempt))
+    return Backoff().delay(attempt) if delay is None else delay
 
 
 def _name(kind: type) -> str:

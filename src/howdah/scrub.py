@@ -10,12 +10,15 @@ from contextvars import ContextVar
 from types import TracebackType
 from urllib.parse import quote, quote_plus
 
+LONGEST_NAME = 200
 LONGEST_MESSAGE = 2_000
 LONGEST_TRACEBACK = 8_000
 SHORTEST = 3
 """Characters of a secret that is looked for in texts: a shorter one is in every text."""
 SURE = 6
 """Characters from which on it is hidden within a word, too."""
+MARGIN = 8_192
+"""Characters scrubbed beyond what is kept of a long text: at a cut, half a secret could not be recognised."""
 MOST_WORK = 50_000_000
 """Secrets times characters that are compared; beyond, nothing of a text is shown."""
 
@@ -51,7 +54,33 @@ def scrub(text: str) -> str:
     text = _ADDRESS.sub(_without_password, text)
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
+    return storable(text)
+
+
+def storable(text: str) -> str:
+    """``text`` without what PostgreSQL cannot store: NUL characters and lone surrogates.
+
+    >>> storable("a\\0b\\ud800")
+    'a\\\\0b?'
+    """
     return text.replace("\0", "\\0").encode("utf-8", "replace").decode()
+
+
+def keep(text: str, longest: int) -> str:
+    """``text`` as it can be stored: secrets hidden, at most ``longest`` characters, the middle cut out of a long one.
+
+    It is cut before it is scrubbed, so a text without end costs no more than a long one.
+
+    >>> keep("token=abc " + "x" * 100_000, 100)[:30]
+    'token=*** xxxxxxxxxxxxxxxxxxxx'
+    """
+    half = (longest - 40) // 2
+    margin = max((len(secret) for secret in told.get()), default=0) + MARGIN
+    if len(text) <= 2 * (half + margin):
+        return shorten(scrub(text), longest)
+    first, last = scrub(text[: half + margin]), scrub(text[-half - margin :])
+    first, last = first[: max(0, len(first) - margin)][:half], last[margin:][-half:]
+    return f"{first}\n… {len(text) - len(first) - len(last)} characters cut …\n{last}"
 
 
 def _without_password(address: re.Match[str]) -> str:
@@ -96,20 +125,20 @@ def shorten(text: str, longest: int) -> str:
 
 def describe(error: BaseException) -> tuple[str, str, str]:
     """Class, message and traceback of an error, scrubbed and bounded; no local variables."""
+    # whatever its own code raises, SystemExit too: an error that cannot be described is an error all the same
     try:
         message = str(error)
-    except Exception:
+    except BaseException:
         message = "(its message cannot be shown)"
     try:
         lines = traceback.format_exception(type(error), error, _beyond_howdah(error.__traceback__), limit=50)
-    except Exception:
+    except BaseException:
         lines = ["(its traceback cannot be shown)"]
-    kind = type(error).__qualname__
-    return (
-        shorten(kind, 200),
-        shorten(scrub(message), LONGEST_MESSAGE),
-        shorten(scrub("".join(lines)), LONGEST_TRACEBACK),
-    )
+    try:
+        kind = storable(shorten(str(type(error).__qualname__), LONGEST_NAME))
+    except BaseException:
+        kind = "(its class has no name)"
+    return kind, keep(message, LONGEST_MESSAGE), keep("".join(lines), LONGEST_TRACEBACK)
 
 
 def _beyond_howdah(tb: TracebackType | None) -> TracebackType | None:

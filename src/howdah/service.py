@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from howdah import telemetry
 
@@ -75,6 +76,17 @@ async def wait_any(seconds: float | None, *events: asyncio.Event) -> None:
     finally:
         for each in waits:
             each.cancel()
+
+
+async def end_within(seconds: float, *tasks: asyncio.Task[Any]) -> None:
+    """Wait so long for tasks to end, then cancel them; what they raise stays with them."""
+    if not tasks:
+        return
+    _, late = await asyncio.wait(tasks, timeout=seconds)
+    for task in late:
+        task.cancel()
+    if late:
+        await asyncio.wait(late, timeout=1.0)
 
 
 async def every(seconds: float, tick: Callable[[], Awaitable[object]], *, name: str, stop: asyncio.Event) -> None:

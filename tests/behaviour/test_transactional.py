@@ -144,3 +144,40 @@ async def test_a_transaction_the_server_ended_is_named_so(app, conn):
         row = await ended(conn, made.id)
     assert row["state"] == "failed"
     assert row["error"].startswith("TransactionLost: the server ended the transaction")
+
+
+async def test_waiting_for_a_connection_does_not_count_as_running(app, conn):
+    """A node has 20 connections for its transactions; here they are all taken for longer than a timeout."""
+    gate = asyncio.Event()
+    holding: list[int] = []
+
+    @app.task(transactional=True)
+    async def hold(tx: Transaction) -> None:
+        holding.append(1)
+        await gate.wait()
+
+    @app.task(transactional=True, timeout=1.5, max_attempts=1)
+    async def quick_one(tx: Transaction) -> None: ...
+
+    @app.task(transactional=True, timeout=0.5, max_attempts=1)
+    async def too_slow(tx: Transaction) -> None:
+        await asyncio.sleep(60)
+
+    held = await app.enqueue_many(hold.job() for _ in range(20))
+    async with node(app, slots=50) as conductor:
+        await eventually(lambda: _count(holding, 20))
+        made = await app.enqueue_many(quick_one.job() for _ in range(5))
+        slow = await too_slow.enqueue()
+        await eventually(lambda: _count(conductor.running, 26))
+        await asyncio.sleep(2.5)
+        assert len(conductor.running) == 26
+        gate.set()
+        rows = [await ended(conn, each.id) for each in (*held, *made)]
+        late = await ended(conn, slow.id)
+    assert [row["state"] for row in rows] == ["done"] * 25
+    # the negative control: once it has its connection, the clock runs
+    assert late["error"].startswith("TimeoutError: the job ran longer than its timeout of 0.5 s")
+
+
+async def _count(things, count):
+    return len(things) == count

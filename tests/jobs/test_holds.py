@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import asyncpg
 import pytest
+from asyncpg.transaction import Transaction as Block
 
 from howdah import Howdah, RateLimited
 from kit.node import ended, eventually, node, state
@@ -61,3 +63,52 @@ async def test_a_node_with_the_database_says_so_as_well(app: Howdah, conn: Any, 
     assert await state(conn, first.id) == "queued"
     row = await conn.fetchrow("select state, attempt from howdah.jobs where id = $1", second.id)
     assert tuple(row) == ("queued", 0)
+
+
+@pytest.mark.parametrize("lost", ["the answer to the ack", "the answer to the commit"])
+async def test_a_hold_is_not_lost_with_an_answer(
+    app: Howdah, conn: Any, tasks: dict[str, Any], monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """The ack is carried out, and the connection breaks before the node hears of it."""
+    cut: list[str] = []
+    fetch, commit = asyncpg.Connection.fetch, Block._Transaction__commit
+
+    def cut_off(reply: str) -> None:
+        if reply == lost and not cut:
+            cut.append(reply)
+            raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+
+    async def cut_fetch(self: Any, statement: str, *args: Any, **options: Any) -> Any:
+        rows = await fetch(self, statement, *args, **options)
+        if ".ack(" in statement.replace('"', ""):
+            cut_off("the answer to the ack")
+        return rows
+
+    async def cut_commit(self: Any) -> None:
+        await commit(self)
+        if not self._nested:
+            cut_off("the answer to the commit")
+
+    monkeypatch.setattr(asyncpg.Connection, "fetch", cut_fetch)
+    monkeypatch.setattr(Block, "_Transaction__commit", cut_commit)
+
+    made = await tasks["limited"].enqueue()
+    async with node(app, slots=1):
+        held = await eventually(lambda: conn.fetchrow("select kind, until - now() as left_over from howdah.hold"))
+        assert held["kind"] == "limited"
+        assert 500 < held["left_over"].total_seconds() <= 600
+        assert await eventually(lambda: conn.fetchval("select count(*) = 0 from howdah.lease"))
+    assert cut == [lost]
+    row = await conn.fetchrow("select state, attempt from howdah.jobs where id = $1", made.id)
+    assert tuple(row) == ("queued", 1)
+
+
+async def test_a_hold_that_is_locked_does_not_keep_outcomes_from_being_recorded(
+    app: Howdah, conn: Any, tasks: dict[str, Any]
+) -> None:
+    await conn.execute(HOLD, "limited", 0.0)
+    made = await tasks["limited"].enqueue()
+    async with conn.transaction():
+        await conn.execute("select from howdah.hold for update")
+        async with node(app):
+            await eventually(lambda: conn.fetchval("select exists (select from howdah.later where id = $1)", made.id))

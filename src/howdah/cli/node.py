@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from howdah import telemetry
 from howdah.app import Howdah
-from howdah.cli import early
+from howdah.cli import early, loop
 from howdah.cli.dump import dump_on_signals
 from howdah.cli.failure import INCOMPLETE, UNREACHABLE, explain
 from howdah.node.heart import Heart
@@ -35,6 +35,9 @@ log = logging.getLogger("howdah")
 
 HAND_BACK_WITHIN = 5.0
 """Seconds after the second signal; what does not answer must not keep the process."""
+
+LEAVE_WITHIN = 15.0
+"""Seconds after the grace in which a process leaves; what does not answer must not keep it."""
 
 Address = tuple[str, int]
 
@@ -63,11 +66,11 @@ class Process:
 
     async def run(self) -> None:
         """Work, and obey signals meanwhile."""
-        loop = asyncio.get_running_loop()
-        loop.set_default_executor(self._threads)
+        here = asyncio.get_running_loop()
+        here.set_default_executor(self._threads)
         undo = on_signals(self._drain, self._hurry)
         dump_on_signals(self._running)
-        follow_parent(lambda: loop.call_soon_threadsafe(self._orphaned))
+        follow_parent(lambda: here.call_soon_threadsafe(self._orphaned))
         tell_parent(LISTENS)
         unsubscribe = telemetry.subscribe(_tell_ready)
         if early.stopped:
@@ -79,7 +82,12 @@ class Process:
         finally:
             unsubscribe()
             undo()
-        self._leave()
+        silent = getattr(self._conductor, "silent", False)
+        if silent:
+            log.error("the database does not answer; the jobs run again when their leases expire")
+        self._leave(INCOMPLETE if silent else 0)
+        if silent:
+            raise SystemExit(INCOMPLETE)
 
     async def _ready(self) -> bool:
         """Wait for what it needs; false when stopped meanwhile."""
@@ -99,6 +107,7 @@ class Process:
         log.info("draining: %s, up to %g s; again to hand back now", self._say_running(), self._options.grace)
         self._stop.set()
         self._conductor.stop()
+        asyncio.get_running_loop().call_later(self._options.grace + LEAVE_WITHIN, self._abandon)
 
     def _hurry(self) -> None:
         log.info("handing back: %s", self._say_running())
@@ -112,7 +121,7 @@ class Process:
         self._conductor.stop(now=True)
 
     def _abandon(self) -> None:
-        log.error("could not hand back within %g s; the jobs run again when their leases expire", HAND_BACK_WITHIN)
+        log.error("could not hand back in time; the jobs run again when their leases expire")
         logging.shutdown()
         os._exit(INCOMPLETE)
 
@@ -120,7 +129,7 @@ class Process:
         running = len(self._running())
         return f"{running} {'job' if running == 1 else 'jobs'} running"
 
-    def _leave(self) -> None:
+    def _leave(self, code: int) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         threads = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
         for thread in threads:
@@ -130,7 +139,7 @@ class Process:
             # their jobs are handed back already; a thread or task that goes on would keep the process for ever
             log.warning("%d handlers did not end when cancelled; leaving without them", stubborn)
             logging.shutdown()
-            os._exit(0)
+            os._exit(code)
 
 
 def _tell_ready(name: str, _facts: Mapping[str, Any]) -> None:
@@ -198,5 +207,4 @@ def run_fast(main: Coroutine[Any, Any, T]) -> T:
     # what is loaded by now stays; to look through it for garbage again and again holds up everything for some 20 ms
     gc.collect()
     gc.freeze()
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(main)
+    return loop.run(main, factory)

@@ -47,7 +47,7 @@ class Client:
     @property
     def idle(self) -> bool:
         """Whether no call without a connection of its own is under way."""
-        return not self._waiting and (self._flush is None or self._flush.done())
+        return self._plain.idle and self._with_key.idle
 
     async def enqueue(self, job: NewJob, conn: Any = None) -> Enqueued:
         """Enqueue one job; with ``conn``, in that connection's transaction."""

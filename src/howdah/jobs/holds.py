@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import asyncpg
+
+from howdah.outcome import Ack
 from howdah.pg.database import Session
+
+log = logging.getLogger("howdah")
 
 LONGEST = 3600.0
 """Seconds a kind is held at most, by what a handler or a worker says."""
 LOOK = 1.0
 """Seconds what was seen is believed."""
+PATIENCE = "set local lock_timeout = '1s'"
 
 
 class Holds:
@@ -42,6 +50,31 @@ class Holds:
         """Leave a kind alone for a while, everywhere; here from now on."""
         await self._session.fetch(self._sql["hold"], kind, seconds, (reason or "rate limited")[:500])
         self._leave_alone({*self.held, kind})
+
+    async def put_with(self, acks: Sequence[Ack], statement: str, *args: Any) -> list[Any]:
+        """Run the statement that records outcomes, and write the holds of those accepted in the same transaction.
+
+        Neither is there without the other, so a lost reply loses no hold. A hold whose row is locked for long is left
+        out: it must not keep outcomes from being recorded.
+        """
+        async with self._session.use() as conn, conn.transaction():
+            rows: list[Any] = await conn.fetch(statement, *args)
+            accepted = {(row[0], row[1]) for row in rows}
+            wanted: dict[str, Ack] = {}
+            for ack in acks:
+                if ack.hold and (ack.job.token, ack.job.id) in accepted:
+                    kind = ack.job.kind
+                    wanted[kind] = max(wanted.get(kind, ack), ack, key=lambda each: each.hold or 0.0)
+            try:
+                async with conn.transaction():
+                    await conn.execute(PATIENCE)
+                    for kind, ack in sorted(wanted.items()):  # in order: two nodes must not wait for each other
+                        reason = (ack.message or "rate limited")[:500]
+                        await conn.fetch(self._sql["hold"], kind, min(ack.hold or 0.0, LONGEST), reason)
+            except asyncpg.LockNotAvailableError:
+                log.warning("could not hold %s: the row in table hold is locked", ", ".join(sorted(wanted)))
+        self._leave_alone({*self.held, *wanted})
+        return rows
 
     def _leave_alone(self, kinds: Iterable[str]) -> None:
         self.held = frozenset(kinds)

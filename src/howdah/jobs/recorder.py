@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import asyncpg
 
-from howdah.jobs.holds import LONGEST, Holds
+from howdah.jobs.holds import Holds
+from howdah.jobs.split import is_refusal, record_split
 from howdah.outcome import Ack, Outcome
 from howdah.pg.database import Session, columns
 
@@ -23,6 +25,9 @@ CODES = {
 OK = Outcome.OK  # looking an enum member up costs as much as a dictionary
 FATES = {code.decode(): outcome for outcome, code in CODES.items() if outcome is not Outcome.POISON}
 
+MOST_UNRECORDED = 1000
+Record = Callable[[int, list[Ack], list[int]], Awaitable[list[Ack]]]
+
 
 class Recorder:
     """Records outcomes over one connection."""
@@ -32,6 +37,8 @@ class Recorder:
         self._sql = sql
         self._expect = expect
         self._holds = holds
+        self._unrecorded: set[int] = set()
+        """Leases with a job of which no outcome could be stored: they are not over, and run out by themselves."""
 
     async def ack(self, node: int, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
         """Record how attempts of a node ended; returns those that were still its, with their final outcome."""
@@ -43,15 +50,34 @@ class Recorder:
                 other.append(ack)
         accepted: list[Ack] = []
         with_plain = {ack.job.token for ack in plain}
-        early = [token for token in finished if token not in with_plain]
+        early = self._over([token for token in finished if token not in with_plain])
         if other or early:  # first: they must not find their lease gone
-            accepted += await self._ack_any(node, other, early)
+            accepted += await self._try(self._ack_any, node, other, early)
         if plain:
-            accepted += await self._ack_done(node, plain, {token for token in finished if token in with_plain})
+            late = self._over([token for token in finished if token in with_plain])
+            accepted += await self._try(self._ack_done, node, plain, late)
         return accepted
 
-    async def _ack_done(self, node: int, acks: list[Ack], finished: set[int]) -> list[Ack]:
+    async def _try(self, record: Record, node: int, acks: list[Ack], finished: list[int]) -> list[Ack]:
+        """Record outcomes together; if the database refuses one of them, it must not hold up the others."""
+        try:
+            return await record(node, acks, finished)
+        except Exception as error:
+            if not acks or not is_refusal(error):
+                raise
+        accepted, unrecorded = await record_split(lambda part: record(node, part, []), acks)
+        self._unrecorded = {*list(self._unrecorded)[-MOST_UNRECORDED:], *unrecorded}
+        if over := self._over(finished):
+            await self._ack_any(node, [], over)
+        return accepted
+
+    def _over(self, finished: Sequence[int]) -> list[int]:
+        """The leases of which every job has an outcome that is recorded."""
+        return [token for token in finished if token not in self._unrecorded] if self._unrecorded else list(finished)
+
+    async def _ack_done(self, node: int, acks: list[Ack], finished: list[int]) -> list[Ack]:
         left: list[Ack] = []
+        over: set[int] = set()
         while acks:
             tokens = Counter([ack.job.token for ack in acks])
             try:
@@ -65,23 +91,25 @@ class Recorder:
                     array([ack.took for ack in acks]),
                 )
             except asyncpg.UniqueViolationError:  # a replay: the long way ignores what is already recorded
-                return await self._ack_any(node, acks + left, list(finished))
+                return await self._ack_any(node, acks + left, finished)
             held = {row[0] for row in rows}
             if len(held) == len(tokens):
-                finished -= {token for token, over in rows if over}
+                over = {token for token, is_over in rows if is_over}
                 break
             left += [ack for ack in acks if ack.job.token not in held]
             acks = [ack for ack in acks if ack.job.token in held]
-            finished &= held
-        if finished and acks:
+            finished = [token for token in finished if token in held]
+        rest = [token for token in finished if token not in over]
+        if rest and acks:
             # This node is through with these leases, yet the database counts jobs of theirs without an outcome: those
             # recorded by their handler's own transaction, or one that got lost here.
-            await self._acks.fetch(self._sql["release"], node, list(finished))
+            await self._acks.fetch(self._sql["release"], node, rest)
         # a lease that is gone may have ended with these very outcomes, and only the answer was lost
         return acks + (await self._ack_any(node, left, []) if left else [])
 
     async def _ack_any(self, node: int, acks: list[Ack], finished: list[int]) -> list[Ack]:
-        rows = await self._acks.fetch(
+        fetch = partial(self._holds.put_with, acks) if any(ack.hold for ack in acks) else self._acks.fetch
+        rows = await fetch(
             self._sql["ack"],
             node,
             *columns(
@@ -90,7 +118,7 @@ class Recorder:
                         ack.job.token,
                         ack.job.id,
                         ack.job.attempt,
-                        CODES[ack.outcome],
+                        code_of(ack),
                         ack.delay,
                         ack.took,
                         ack.result,
@@ -108,15 +136,16 @@ class Recorder:
         accepted = [ack for ack in acks if (ack.job.token, ack.job.id) in fates]
         for ack in accepted:
             fate = fates[ack.job.token, ack.job.id]
-            if (
-                fate != CODES[ack.outcome].decode()
-            ):  # a cancel request, the last attempt, or a commit we had not heard of
+            if fate != code_of(ack).decode():  # a cancel request, the last attempt, or a commit we had not heard of
                 ack.outcome = FATES[fate]
             if fate in "rs":
                 self._expect(ack.delay)
-            if ack.hold:
-                await self._holds.put(ack.job.kind, min(ack.hold, LONGEST), ack.message)
         return accepted
+
+
+def code_of(ack: Ack) -> bytes:
+    """The outcome as the function ``ack`` knows it. What is released with a delay waits as if it were snoozed."""
+    return b"s" if ack.outcome is Outcome.RELEASED and ack.delay else CODES[ack.outcome]
 
 
 def array(numbers: list[int]) -> str:

@@ -46,6 +46,11 @@ class Together:
         self._waiters: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Semaphore(MOST_WAITERS)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no call is under way."""
+        return not self._waiting and not self._waiters and (self._flush is None or self._flush.done())
+
     async def enqueue(self, job: NewJob) -> Enqueued:
         """Enqueue one job with whatever else is enqueued now."""
         future: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()

@@ -10,8 +10,8 @@ import asyncpg
 
 from howdah.errors import LeaseLost
 from howdah.job import Job
+from howdah.pg.interrupt import transact_uncharged
 from howdah.pg.sql import render
-from howdah.pg.transact import transact
 from howdah.store import Transaction
 
 NUMBERS = "(%d, %d, %d, %d, %d)"
@@ -46,7 +46,7 @@ class Transact:
             return None
 
         try:
-            await transact(self._pool, self._idle, begin, finish)
+            await transact_uncharged(self._pool, self._idle, begin, finish)
         except asyncpg.PostgresError as error:
             if error.sqlstate == "HW001":
                 raise LeaseLost(f"the lease of job {job.id} is lost; everything it wrote is rolled back") from None

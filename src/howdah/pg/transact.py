@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -96,22 +97,33 @@ class KeepAlive:
         self._every = every
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(every, self._start)
+        self._due = self._loop.time() + every
         self._task: asyncio.Task[None] | None = None
 
     async def stop(self) -> None:
         """It is no longer needed. Waits for a statement of its own: to cancel that would abort the transaction."""
         self._timer.cancel()
+        self._look()
         if self._task:
             async with self._transaction.use():
                 self._task.cancel()
 
     def _start(self) -> None:
+        self._look()
         self._task = self._loop.create_task(self._run())
+
+    def _look(self) -> None:
+        """Find out whether the event loop was blocked for so long that the server ended the transaction."""
+        if self._loop.time() - self._due >= 1.9 * self._every:
+            self._transaction.blocked = True
+        self._due = math.inf  # a statement may take as long as it likes
 
     async def _run(self) -> None:
         try:
             while True:
                 await self._transaction.execute("select 1")
+                self._due = self._loop.time() + self._every
                 await asyncio.sleep(self._every)
+                self._look()
         except Exception:
             return  # the handler will hear of it at its own next statement

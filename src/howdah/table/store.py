@@ -16,7 +16,7 @@ from howdah.job import Job
 from howdah.node.registry import node_name
 from howdah.outcome import Ack, Outcome
 from howdah.pg.database import Database, Session, columns
-from howdah.pg.transact import transact
+from howdah.pg.interrupt import transact_uncharged
 from howdah.store import Transaction
 from howdah.table.budget import Key
 from howdah.table.journal import Journal
@@ -125,7 +125,7 @@ class TableStore:
                     f"row {job.id} of table {self._name} is lost; everything its handler wrote is rolled back"
                 )
 
-        await transact(self._pool, IDLE * self._plan.options.stalled_after, body, finish)
+        await transact_uncharged(self._pool, IDLE * self._plan.options.stalled_after, body, finish)
 
     # ---------------------------------------------------------------- what the front asks
 
@@ -290,6 +290,8 @@ class TableStore:
 
 
 def _delay(ack: Ack) -> float | None:
+    if ack.outcome is Outcome.RELEASED:
+        return ack.delay or None
     return ack.delay if ack.outcome in (Outcome.RETRY, Outcome.SNOOZED) else None
 
 

@@ -12,7 +12,7 @@ from howdah import telemetry
 from howdah.job import Job
 from howdah.journal import Mouth
 from howdah.outcome import Ack, Acks, Outcome
-from howdah.service import QUIET, Outage, wait_any
+from howdah.service import QUIET, Outage, wait, wait_any
 from howdah.store import Store
 
 log = logging.getLogger("howdah")
@@ -43,10 +43,12 @@ def refused(jobs: list[Job], reason: str) -> None:
 class Lease:
     """One claim: how many of its jobs are still without an outcome, and when it was last surely ours."""
 
-    __slots__ = ("left", "renewed")
+    __slots__ = ("left", "lost", "renewed")
 
     def __init__(self, left: int, renewed: float) -> None:
         self.left = left
+        self.lost = False
+        """Whether a job of it ended as lost: the store was told no outcome of it, so it decides what is left."""
         self.renewed = renewed
 
 
@@ -68,6 +70,8 @@ class Acker:
         self._sent = asyncio.Event()
         self._sent.set()
         self._busy = False
+        self._batches = 0
+        """How many were sent."""
 
     @property
     def idle(self) -> bool:
@@ -98,7 +102,20 @@ class Acker:
             batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]
             await self._send(batch, self._outage)
             self._busy = False
+            self._batches += 1
         self._sent.set()
+
+    async def flush(self, seconds: float) -> bool:
+        """Wait until everything said so far is recorded; false if nothing was for so many seconds."""
+        sent, until = self._batches, time.monotonic() + seconds
+        while not self.idle:
+            await wait(self._sent, 0.1)
+            await asyncio.sleep(0)
+            if self._batches != sent:
+                sent, until = self._batches, time.monotonic() + seconds
+            elif time.monotonic() > until:
+                return False
+        return True
 
     async def flushed(self) -> None:
         """Wait until everything said so far is recorded."""
@@ -107,7 +124,7 @@ class Acker:
             await asyncio.sleep(0)
 
     async def _send(self, batch: list[Ack], outage: Outage) -> None:
-        finished = self._count(batch)
+        finished, doubtful = self._count(batch)
         told = [ack for ack in batch if ack.recorded]
         tell = [ack for ack in batch if not ack.recorded and ack.outcome is not LOST]
         accepted: list[Ack] = []
@@ -129,19 +146,34 @@ class Acker:
             break
         for token in finished:
             self._leases.pop(token, None)
+        if doubtful:
+            await self._release(doubtful)
         if len(accepted) < len(tell):
             known = {id(ack) for ack in accepted}
             refused([ack.job for ack in tell if id(ack) not in known], "the store refused the outcome")
         if told or accepted:
             telemetry.emit("job.ack", acks=Acks(told + accepted if told else accepted))
 
-    def _count(self, batch: list[Ack]) -> list[int]:
-        """Cross the batch off its leases; returns the tokens of which nothing is left."""
-        finished = []
+    def _count(self, batch: list[Ack]) -> tuple[list[int], list[int]]:
+        """Cross the batch off its leases; returns the tokens of which nothing is left, those with lost jobs apart."""
+        finished: list[int] = []
+        doubtful: list[int] = []
+        for ack in batch:
+            if ack.outcome is LOST and (lease := self._leases.get(ack.job.token)):
+                lease.lost = True
         for token, count in Counter([ack.job.token for ack in batch]).items():
             lease = self._leases.get(token)
             if lease is not None:
                 lease.left -= count
                 if not lease.left:
-                    finished.append(token)
-        return finished
+                    (doubtful if lease.lost else finished).append(token)
+        return finished, doubtful
+
+    async def _release(self, tokens: list[int]) -> None:
+        """Hand back leases with lost jobs: what the store still has of them must not wait until they expire."""
+        try:
+            await self._store.release(tokens)
+        except Exception as error:
+            log.warning("could not hand back %d leases (%s); they run out by themselves", len(tokens), error)
+        for token in tokens:
+            self._leases.pop(token, None)

@@ -21,7 +21,8 @@ from howdah.job import Job, current
 from howdah.outcome import Ack, Outcome
 from howdah.store import Store
 from howdah.work.ack import refused
-from howdah.work.execute import Attempt, Means, Why, ended_by, execute, execute_plain, start
+from howdah.work.execute import Attempt, Means, Why, ended_by, execute, execute_plain
+from howdah.work.guarded import start
 from howdah.work.inbox import Inbox
 from howdah.work.slots import Slots
 
@@ -130,8 +131,10 @@ class Attempts:
 
     def _start(self, attempt: Attempt) -> None:
         # not in the context at hand: that may be the one of a job that has just ended
+        if attempt.handler.transactional:
+            attempt.watch = self._watch  # when it has a connection: to wait for one must not cost it its time
         attempt.task = start(self._execute(attempt), self._loop, self.context.copy())
-        if attempt.job.timeout is not None:
+        if attempt.job.timeout is not None and attempt.watch is None:
             self._watch(attempt)
 
     async def _execute(self, attempt: Attempt) -> None:
@@ -142,7 +145,7 @@ class Attempts:
         """Cancel it when its time is over."""
         job = attempt.job
         if job.timeout is not None and (job.token, job.id) in self._running:
-            attempt.timer = self._loop.call_later(job.timeout, self.cancel, attempt, Why.TIMEOUT)
+            attempt.timer = self._loop.call_later(job.timeout, self.cancel, attempt, Why.TIMEOUT, context=self.context)
 
     def _end(self, attempt: Attempt, ack: Ack) -> None:
         if attempt.timer:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from enum import StrEnum
 from time import perf_counter_ns
 from typing import Any
@@ -20,17 +19,17 @@ from howdah.codes import retries
 from howdah.errors import ArgumentError, LeaseLost, Poison
 from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
-from howdah.outcome import Ack, Cancel, Outcome, Snooze
-from howdah.retry import delay_after, lineage
-from howdah.scrub import LONGEST_MESSAGE, scrub, shorten, told
-from howdah.store import Store, Transaction
+from howdah.outcome import Ack, Cancel, Outcome, Snooze, clean
+from howdah.retry import Backoff, delay_after, lineage
+from howdah.scrub import LONGEST_MESSAGE, keep, told
+from howdah.store import Interrupted, Store, Transaction
 from howdah.work.executors.process import FailedThere, NotStored, Processes
 from howdah.work.report import Report
+from howdah.work.setback import Setbacks
 
 log = logging.getLogger("howdah")
 
 OK = Outcome.OK
-LONGEST_SNOOZE = 10 * 365 * 86400.0
 POISON = lineage(Poison())[0]
 
 
@@ -57,6 +56,8 @@ class Attempt(msgspec.Struct, eq=False):
     begun: bool = False
     """Its handler is at work, and would hear of a cancellation."""
     timer: asyncio.TimerHandle | None = None
+    watch: Callable[[Attempt], None] | None = None
+    """Starts its timer; for an attempt that has to wait for a connection first."""
     coroutine: Coroutine[Any, Any, Ack] | None = None
     """What runs it, if its task has run others before."""
     stuck: bool = False
@@ -73,6 +74,7 @@ class Means:
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
+        self.setbacks = Setbacks()
         self._threads: ThreadPoolExecutor | None = None
         self._processes: Processes | None = None
 
@@ -146,7 +148,7 @@ async def _execute_with_after(attempt: Attempt, means: Means, store: Store, larg
 
 async def _run(attempt: Attempt, handler: Handler, job: Job, means: Means, store: Store, largest_result: int) -> Ack:
     if handler.transactional:
-        return await _transact(attempt, handler, job, store, largest_result)
+        return await _transact(attempt, means, store, largest_result)
     if handler.executor == "async":
         value = await handler.call(job)
     elif handler.executor == "thread":
@@ -184,12 +186,15 @@ class _NotDone(Exception):
     """Leaves the transaction of a handler that returned something other than success."""
 
 
-async def _transact(attempt: Attempt, handler: Handler, job: Job, store: Store, largest_result: int) -> Ack:
+async def _transact(attempt: Attempt, means: Means, store: Store, largest_result: int) -> Ack:
+    job, handler = attempt.job, attempt.handler
     ack: Ack | None = None
 
     async def body(tx: Transaction) -> bytes | None:
         nonlocal ack
         attempt.started = perf_counter_ns()  # to wait for a connection is not work
+        if attempt.watch:
+            attempt.watch(attempt)
         value = await finished(await handler.call(job, {"tx": tx}))
         ack = _ended_with(value, attempt, largest_result)
         if ack.outcome is not Outcome.OK:
@@ -201,6 +206,17 @@ async def _transact(attempt: Attempt, handler: Handler, job: Job, store: Store, 
     except _NotDone:
         assert ack is not None
         return ack
+    except LeaseLost:
+        if ack is None:
+            raise  # the handler's own error, about something else
+        return Ack(job, Outcome.LOST, attempt.took)
+    except Interrupted as error:
+        if attempt.why is not None:
+            raise error.cause from None
+        delay = means.setbacks.delay(job, error)
+        telemetry.emit("job.release", jobs=1)
+        return Ack(job, Outcome.RELEASED, attempt.took, delay=delay)
+    means.setbacks.over(job)
     assert ack is not None
     ack.recorded = True
     ack.took = attempt.took
@@ -209,29 +225,40 @@ async def _transact(attempt: Attempt, handler: Handler, job: Job, store: Store, 
 
 def _ended_with(value: Any, attempt: Attempt, largest_result: int) -> Ack:
     job, took = attempt.job, attempt.took
+    try:
+        value = clean(value)
+    except ArgumentError as error:
+        return _failed(error, attempt)
     match value:
         case None:
             return Ack(job, Outcome.OK, took)
         case Snooze(seconds=seconds):
-            if not 0 <= seconds <= LONGEST_SNOOZE:
-                return _failed(ArgumentError(f"cannot snooze for {seconds!r} seconds"), attempt)
-            return Ack(job, Outcome.SNOOZED, took, delay=float(seconds))
+            return Ack(job, Outcome.SNOOZED, took, delay=seconds)
         case Cancel(reason=reason):
-            words = shorten(scrub(reason), LONGEST_MESSAGE)
-            return Ack(job, Outcome.CANCELLED, took, error="Cancel", message=words or None)
+            return Ack(job, Outcome.CANCELLED, took, error="Cancel", message=reason or None)
         case NotStored(message=message):
-            return Ack(job, Outcome.OK, took, error="ResultNotStored", message=message)
+            return Ack(job, Outcome.OK, took, error="ResultNotStored", message=keep(message, LONGEST_MESSAGE))
     try:
         return Ack(job, Outcome.OK, took, result=encode(value, what="the result", largest=largest_result))
-    except ArgumentError as error:
+    except Exception as error:
         # The work is done and must not be done again because its result cannot be kept.
-        return Ack(job, Outcome.OK, took, error="ResultNotStored", message=str(error))
+        return Ack(job, Outcome.OK, took, error="ResultNotStored", message=keep(str(error), LONGEST_MESSAGE))
 
 
 def ended_by(error: BaseException, attempt: Attempt) -> Ack:
-    """The outcome of an attempt that ended with this error."""
+    """The outcome of an attempt that ended with this error. Never raises, whatever the error's own code does."""
+    try:
+        return _ended_by(error, attempt)
+    except BaseException as mishap:
+        log.error("the error of job %s (%s) cannot be described: %r", attempt.job.id, attempt.job.kind, type(mishap))
+        job, outcome = attempt.job, Outcome.FAILED if attempt.job.is_last_attempt else Outcome.RETRY
+        delay, message = Backoff().delay(job.attempt), "the error cannot be described: its own code raised another"
+        return Ack(job, outcome, attempt.took, delay=delay, error="Exception", message=message)
+
+
+def _ended_by(error: BaseException, attempt: Attempt) -> Ack:
     job, took = attempt.job, attempt.took
-    if isinstance(error, LeaseLost) or attempt.why is Why.LOST:
+    if attempt.why is Why.LOST:
         return Ack(job, Outcome.LOST, took)
     if isinstance(error, asyncio.CancelledError):
         if attempt.why is Why.SHUTDOWN:
@@ -248,7 +275,7 @@ def _failed(error: BaseException, attempt: Attempt) -> Ack:
     job = attempt.job
     report = error.report if isinstance(error, FailedThere) else Report.of(error)
     delay = delay_after(report.lineage, report.retry_after, job.attempt, attempt.handler.retries)
-    hold = (delay if report.hold is True else float(report.hold)) or None
+    hold = delay if report.hold is True else report.hold or None
     if not retries(report.code, job.attempt):
         delay = None
     if delay is None:
@@ -265,16 +292,3 @@ def _failed(error: BaseException, attempt: Attempt) -> Ack:
         traceback=report.traceback,
         hold=hold,
     )
-
-
-if sys.version_info >= (3, 12):
-
-    def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context) -> asyncio.Task[None]:
-        """Make a task that runs at once, up to its first real wait."""
-        return asyncio.Task(work, loop=loop, context=context, eager_start=True)
-
-else:
-
-    def start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: Context) -> asyncio.Task[None]:
-        """Make a task."""
-        return loop.create_task(work, context=context)

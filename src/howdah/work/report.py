@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from howdah.codes import code_of
-from howdah.retry import lineage, retry_after
+from howdah.retry import attribute, lineage, retry_after, seconds
 from howdah.scrub import describe
+
+LONGEST_HOLD = 3600.0
+"""Seconds a kind is held at most, by what a handler says."""
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -34,5 +37,10 @@ class Report(msgspec.Struct, kw_only=True):
             lineage=lineage(error),
             retry_after=retry_after(error),
             code=code,
-            hold=getattr(error, "hold", False) if code else False,
+            hold=_hold(attribute(error, "hold")) if code else False,
         )
+
+
+def _hold(asked: object) -> bool | float:
+    """A hold as it can be stored; what is neither a truth value nor a number of seconds is none."""
+    return asked if isinstance(asked, bool) else seconds(asked, LONGEST_HOLD) or False

@@ -15,7 +15,7 @@ from howdah.handler import Handler
 from howdah.job import Job
 from howdah.journal import Journal, Mouth, voice
 from howdah.outcome import Ack, Outcome
-from howdah.service import Outage, wait, wait_any
+from howdah.service import Outage, end_within, wait, wait_any
 from howdah.store import Store
 from howdah.work.ack import Acker, Lease, refused
 from howdah.work.attempts import Attempts, Key
@@ -27,6 +27,15 @@ from howdah.work.quiet import Quiet
 from howdah.work.slots import Slots
 
 log = logging.getLogger("howdah")
+
+CLAIM_WITHIN = 3.0
+"""Seconds a claim under way has to be answered when the worker is stopped."""
+FLUSH_WITHIN = 3.0
+"""Seconds without a recorded outcome after which a stopped worker gives up on the rest."""
+RELEASE_WITHIN = 2.0
+"""Seconds a stopped worker has to hand back its leases."""
+END_WITHIN = 1.0
+"""Seconds its loops have to end."""
 
 _took = attrgetter("took")
 
@@ -64,6 +73,10 @@ class Worker:
         self._freed = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self.silent = False
+        """Whether the store stopped answering before every outcome was recorded."""
+        self._stopped_at = 0.0
+        """When it was asked to stop, by the monotonic clock."""
         self._enough = 0
         """With so many jobs in hand or fewer, another claim is due."""
 
@@ -84,6 +97,8 @@ class Worker:
 
     def stop(self, *, now: bool = False) -> None:
         """Claim no more and let running jobs finish within the grace; ``now``: hand them back at once."""
+        if not self._stop.is_set():
+            self._stopped_at = time.monotonic()
         self._stop.set()
         if now:
             self._hurry.set()
@@ -145,14 +160,29 @@ class Worker:
         self._attempts.context = copy_context()
         speaking = asyncio.create_task(self._mouth.run(acked), name="howdah speak") if self._mouth else None
         try:
-            await self._claim_until_stopped()
+            await self._claim()
             await self._drain()
         finally:
             acked.set()
-            await acker
-            if speaking:
-                await speaking
+            if self.silent or not await self._acker.flush(FLUSH_WITHIN):
+                acker.cancel()  # the store does not answer: a stop must end all the same
+                log.error("the last outcomes could not be recorded; their jobs run again when their leases expire")
+            await end_within(END_WITHIN, acker, *([speaking] if speaking else []))
             await self._attempts.close()
+        if acker.done() and not acker.cancelled():
+            acker.result()
+
+    async def _claim(self) -> None:
+        """Claim until stopped. A claim that is not answered then must not use up the grace."""
+        claiming = asyncio.create_task(self._claim_until_stopped(), name="howdah claim")
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({claiming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            await end_within(CLAIM_WITHIN, claiming)
+        if claiming.done() and not claiming.cancelled():
+            claiming.result()
 
     async def _claim_until_stopped(self) -> None:
         outage = Outage("claim")
@@ -166,7 +196,7 @@ class Worker:
                 await wait(self._freed, STALE)
                 continue
             try:
-                found = await self._claim(most)
+                found = await self._claim_once(most)
                 outage.heal()
                 if not found and self._options.drain and await self._is_drained(most):
                     return
@@ -181,7 +211,7 @@ class Worker:
             return False
         await self._acker.flushed()
         since = self._quiet.turn
-        return not await self._claim(most) and self._quiet.idle(self, since)
+        return not await self._claim_once(most) and self._quiet.idle(self, since)
 
     async def _rest(self) -> None:
         """Sleep until work may have come; while jobs wait for their start, not for long."""
@@ -191,7 +221,7 @@ class Worker:
         else:
             await self._store.rest()
 
-    async def _claim(self, most: int) -> bool:
+    async def _claim_once(self, most: int) -> bool:
         began = time.monotonic()
         jobs = await self._store.claim(most, self._inbox.room())
         if not jobs:
@@ -231,7 +261,7 @@ class Worker:
     async def _drain(self) -> None:
         self._hand_back(self._inbox.drop_all())
         self._enough = self._slots.total  # every job that ends is of interest now
-        deadline = time.monotonic() + self._options.grace
+        deadline = (self._stopped_at or time.monotonic()) + self._options.grace
         while self._attempts and not self._hurry.is_set() and time.monotonic() < deadline:
             self._freed.clear()
             await wait_any(max(0.0, deadline - time.monotonic()), self._freed, self._hurry)
@@ -241,12 +271,14 @@ class Worker:
         while any(not attempt.over for attempt in self.running) and time.monotonic() < until:
             self._freed.clear()
             await wait(self._freed, 0.1)
-        await self._acker.flushed()
+        self.silent = not await self._acker.flush(FLUSH_WITHIN)
         if self._leases:  # whatever is left of them
             try:
-                telemetry.emit("job.release", jobs=await self._store.release(list(self._leases)))
+                async with asyncio.timeout(RELEASE_WITHIN):
+                    telemetry.emit("job.release", jobs=await self._store.release(list(self._leases)))
             except Exception as error:
-                log.warning("could not hand back %d leases (%s); they run out by themselves", len(self._leases), error)
+                self.silent, why = True, f"{type(error).__name__}: {error}"
+                log.warning("could not hand back %d leases (%s); they run out by themselves", len(self._leases), why)
             self._leases.clear()
 
     def _hand_back(self, jobs: list[Job]) -> None:
