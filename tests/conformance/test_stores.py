@@ -74,7 +74,7 @@ async def test_a_zombie_is_refused(ground, outcome):
 
     assert await slow.ack([ack(late, outcome, error="E")], [late.token]) == [], "while it is queued"
     [fresh] = await fast.claim(1, {})
-    assert fresh.token > late.token
+    assert fresh.token != late.token
     assert await slow.ack([ack(late, outcome, error="E")], [late.token]) == [], "while another holds it"
     assert await slow.release([late.token]) == 0
     assert await ground.states() == ["running"]
