@@ -75,7 +75,7 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True):
     cancel: bool
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a row that somebody wanted changed."""
 
     id: int | str

@@ -86,7 +86,10 @@ class Declarations:
             self._known = (options.stalled_after, [], [])
             return
         longest = max([options.stalled_after, *(each.stalled_after for each in declared if each.live)])
-        self._known = (longest, [each.node for each in declared], [each.stalled_after for each in declared])
+        stalls: dict[str, float] = {}
+        for each in declared:
+            stalls[each.node] = max(each.stalled_after, stalls.get(each.node, 0.0))
+        self._known = (longest, list(stalls), list(stalls.values()))
 
     def _warn(self, declared: Sequence[Declared]) -> None:
         for one, other in conflicts(declared):
