@@ -12,6 +12,8 @@ Rooms emit, exporters in ``observe`` subscribe, and neither imports the other. A
     job.enqueue    jobs (int)
     table.reset    table, reset, failed: rows of silent workers were taken back
     table.oversized  table, ids: rows bigger than the whole budget
+    table.refused  table, act, ids, message: the table refuses to have these rows updated
+    table.conflict  table, stalled_after: nodes declare different times for the same rows
     log.append     events (int)
     consumer.start    consumer, part, position: this node took it over
     consumer.stop     consumer, part, reason: this node no longer follows it

@@ -31,6 +31,12 @@ from (values
 ) row(id, state, failures, resets, cancel, token, started_at, finished_at, heard_at)
 """
 TOKEN = -9
+HEARD = """
+select id, lease_token, extract(epoch from last_heartbeat_at)::float8 as heard
+from uploads
+where state = 'processing' and last_heartbeat_at < now() - interval '30 seconds'
+order by id
+"""
 WRONG = """
 select 'row ' || id || ' is ' || state || ' and ' || wrong
 from (
@@ -93,7 +99,7 @@ async def prepare(conn: Any, dsn: str) -> Rows:
 def claiming(most: int) -> Any:
     async def do(rows: Rows, conn: Any) -> list[int]:
         statement, values = rows.plan.claim(None)
-        return [row["id"] for row in await conn.fetch(statement, most, "me", *values)]
+        return [row["id"] for row in await conn.fetch(statement, most, "me", 17, [], *values)]
 
     return do
 
@@ -116,16 +122,19 @@ async def heartbeat(rows: Rows, conn: Any) -> list[int]:
 
 
 async def reset(rows: Rows, conn: Any) -> list[tuple[int, str]]:
-    said = await conn.fetch(rows.plan.sql["reset"], STALLED, RESETS, "stalled", 100)
+    seen = await conn.fetch(HEARD)
+    ids, tokens, heard = ([row[name] for row in seen] for name in ("id", "lease_token", "heard"))
+    now = await conn.fetchval("select extract(epoch from clock_timestamp())::float8")
+    said = await conn.fetch(rows.plan.sql["reset"], ids, tokens, heard, now, STALLED, RESETS, "stalled")
     return sorted((row["id"], row["state"]) for row in said)
 
 
 async def cancel(rows: Rows, conn: Any) -> list[int]:
-    return [row["id"] for row in await conn.fetch(rows.plan.sql["cancel"], 100)]
+    return [row["id"] for row in await conn.fetch(rows.plan.sql["cancel"], 100, [], None)]
 
 
 async def expire(rows: Rows, conn: Any) -> list[int]:
-    return [row["id"] for row in await conn.fetch(rows.plan.sql["expire"], [6, 7, 8], [TOKEN], STALLED)]
+    return [row["id"] for row in await conn.fetch(rows.plan.sql["expire"], [6, 7, 8], [TOKEN])]
 
 
 def asking(verb: str, ids: Sequence[int]) -> Any:

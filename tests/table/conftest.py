@@ -43,10 +43,8 @@ async def rows(conn: Any) -> Any:
             await conn.execute(f"update uploads set {sets} where id = $1", id, *facts.values())
 
         async def silence(self) -> None:
-            """Let every worker have been silent for an hour."""
-            await conn.execute(
-                "update uploads set last_heartbeat_at = now() - interval '1 hour' where state = 'processing'"
-            )
+            """Mark every worker as gone, as the control plane does: rows are reset at the next look."""
+            await conn.execute("update uploads set last_heartbeat_at = 'epoch' where state = 'processing'")
 
     return Rows()
 

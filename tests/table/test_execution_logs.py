@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -147,3 +148,32 @@ async def test_logs_may_be_jsonb_and_states_varchar(app, conn, rows):
     await drain(app)
     assert await rows.states() == ["completed"]
     assert await conn.fetchval("select execution_logs[1] ->> 'key' from uploads") == "step"
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+async def test_a_log_takes_whatever_a_command_is_made_of(app, uploads, rows, transactional):
+    table = app.table("uploads", transactional=transactional, max_attempts=1)
+
+    async def steps():
+        command = ["git", Path("/repo"), 7, b"\xff", "a\0b", "\ud800"]
+        async with table.log("clone", command=command) as entry:
+            entry.write("out\0\ud800")
+
+    if transactional:
+
+        @table.handler
+        async def execute(record, tx: Transaction) -> None:
+            await steps()
+    else:
+
+        @table.handler
+        async def execute(record) -> None:
+            await steps()
+
+    await rows.add()
+    await drain(app)
+    row = await rows.one()
+    assert (row["state"], row["failure_message"]) == ("completed", None)
+    [entry] = await entries(uploads)
+    assert entry["command"] == ["git", "/repo", "7", "\N{REPLACEMENT CHARACTER}", "a\\0b", "?"]
+    assert entry["out"] == "out\\0?"

@@ -106,7 +106,7 @@ async def work(dsn: str, all_names: list[str]) -> None:
         from howdah.table.store import TableStore
 
         store = TableStore(app.database, await Plan.make(conn, front._options, "howdah"), pool=pool)
-        await conn.execute(f"update {quoted} set {identifier(columns.last_heartbeat_at)} = now() - interval '1 hour'")
+        await conn.execute(f"update {quoted} set {identifier(columns.last_heartbeat_at)} = 'epoch'")
         assert await store.reset(10) == (4, 0)
         await conn.execute(f"update {quoted} set {identifier(columns.cancel)} = true")
         assert await store.cancel(10) == 4

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from howdah import Columns, ConfigError, HowdahError, Where
@@ -308,3 +310,19 @@ async def test_somebody_elses_lock_is_waited_for_only_so_long(
         with pytest.raises(HowdahError, match="a row that somebody has locked"):
             await admin.retry([1])
     await other.close()
+
+
+async def test_times_that_python_does_not_know_are_listed_as_text(conn, open_table):
+    admin = await open_table()
+    await fill(conn, "failed", "failed")
+    await conn.execute(
+        "update uploads set queued_at = '0044-03-15 12:00+00 BC', process_after = '12026-01-01 00:00+00',"
+        " started_at = 'infinity', finished_at = '2026-01-01 12:00+00' where id = 1"
+    )
+    other, row = await admin.list()
+    assert row.queued_at == "0044-03-15T12:00:00+00:00 BC"
+    assert str(row.process_after).startswith("12026-01-01T00:00:00")
+    assert row.started_at == "infinity"
+    assert row.finished_at == datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert isinstance(other.queued_at, datetime)
+    assert msgspec.json.encode([row, other])

@@ -91,12 +91,20 @@ async def test_no_statement_reads_the_whole_table(app, conn, database, statistic
     ids = tokens = list(range(200, 200_001, 200))
     n = len(ids)
     looks = {
-        "claim": (plan.claim(None)[0], (50, "me")),
+        "claim": (plan.claim(None)[0], (50, "me", 7, [1, 2, 3])),
+        "claim some": (plan.claim(None, ids)[0], (50, "me", 7, [], ids)),
+        "due": (plan.due(None)[0], (50, None, None, [1, 2, 3])),
+        "release": (plan.sql["release"], (tokens,)),
+        "fail": (plan.sql["fail"], (2000, 2000, "m")),
+        "silent": (plan.silent(None)[0], (0.5, 100, 30.0, ["a"], [60.0])),
+        "watch": (plan.silent(ids)[0], (0.5, 100, 30.0, ["a"], [60.0], ids)),
+        "expire": (plan.sql["expire"], (ids, tokens)),
         "hydrate": (plan.sql["hydrate"], (ids,)),
         "ack": (plan.sql["ack"], (ids, tokens, ["completed"] * n, [None] * n, [None] * n)),
         "heartbeat": (plan.sql["heartbeat"], (ids, tokens)),
-        "reset": (plan.sql["reset"], (30.0, 5, "m", 100)),
-        "cancel": (plan.sql["cancel"], (100,)),
+        "reset": (plan.sql["reset"], (ids, tokens, [0.0] * n, 0.0, 1e12, 5, "m")),
+        "cancel": (plan.sql["cancel"], (100, [], None)),
+        "unwanted": (plan.sql["unwanted"], (100, [])),
         "log": (plan.sql["log"], (ids, tokens, ["[]"] * n)),
         "ack_in_transaction": (plan.sql["ack_in_transaction"], (2000, 2000)),
     }

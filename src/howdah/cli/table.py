@@ -266,7 +266,7 @@ def tell(said: Sequence[Said], verb: str, *, as_json: bool) -> None:
         if left:
             why: dict[str, Callable[[Said], Any]] = {
                 "id": lambda each: each.id,
-                "left alone": lambda each: f"it is {each.was}" if each.was else "there is no such row",
+                "left alone": lambda each: each.error or (f"it is {each.was}" if each.was else "there is no such row"),
             }
             show(left[:MOST_LINES], why)
         if len(left) > MOST_LINES:

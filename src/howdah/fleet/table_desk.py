@@ -157,8 +157,7 @@ class TableDesk:
     async def reset(self) -> None:
         """Take back the rows of silent workers."""
         while lost := await self._leases.lose(self._lease):
-            ids, tokens = list({id for _, id in lost}), list({token for token, _ in lost})
-            await self._beats.fetch(self._plan.sql["expire"], ids, tokens, self._plan.options.stalled_after)
+            await self._store.expire(lost, self._beats)
         await self._store.reset(100)
         await self._store.cancel(100)
 

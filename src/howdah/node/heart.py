@@ -121,7 +121,7 @@ class Heart:
             self._tell(self._fail)
             return outage.fail(error)
         outage.heal()
-        return self._heartbeat
+        return min(self._heartbeat, getattr(beat, "again", None) or self._heartbeat)  # some rows were locked
 
     def _wait(self, seconds: float) -> None:
         """Sleep in short naps, and watch the event loop the handlers share."""

@@ -17,6 +17,7 @@ from howdah.pg.sql import identifier, literal
 from howdah.table.columns import NUMBERS, STATES
 from howdah.table.options import TableOptions
 from howdah.table.plan import Plan
+from howdah.table.refusal import message_of, split
 from howdah.table.statements import build, read
 from howdah.table.where import conjunction
 
@@ -28,6 +29,7 @@ CHUNK = 1000
 SMALL = 8 * 1024 * 1024
 """A table of so many bytes is counted, not estimated."""
 LIVE = ("queued", "errored", "processing")
+TIMES = ("queued_at", "process_after", "started_at", "finished_at", "last_heartbeat_at")
 BITS = dict(zip(NUMBERS, (16, 32, 64), strict=True))
 
 
@@ -54,23 +56,26 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one row, under the names of the contract; its other columns are the application's."""
+    """What is known of one row, under the names of the contract; its other columns are the application's.
+
+    A time beyond the years 1 to 9999 is text, as PostgreSQL writes it.
+    """
 
     id: int | str
     state: str | None
     failures: int
     resets: int
-    queued_at: datetime | None
-    process_after: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    last_heartbeat_at: datetime | None
+    queued_at: datetime | str | None
+    process_after: datetime | str | None
+    started_at: datetime | str | None
+    finished_at: datetime | str | None
+    last_heartbeat_at: datetime | str | None
     worker: str | None
     message: str | None
     cancel: bool
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a row that somebody wanted changed."""
 
     id: int | str
@@ -78,6 +83,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     """The state it was in; ``None``: there is no such row."""
     said: str
     """queued, canceled, asked (its worker stops at the next heartbeat) or left."""
+    error: str | None = None
+    """Why the table refused it."""
 
     @property
     def did(self) -> bool:
@@ -151,7 +158,7 @@ class TableAdmin:
         page = [before] if before is not None else []
         async with self._look(by_id=state not in LIVE) as conn:
             rows = await conn.fetch(build("list", self._names, **fragments), limit, *page)
-        return [TableRow(**{**row, "id": self._id(row["id"])}) for row in rows]
+        return [TableRow(**{**row, **_times(row), "id": self._id(row["id"])}) for row in rows]
 
     async def retry(self, ids: Sequence[Any]) -> Sequence[Said]:
         """Put failed and errored rows back, to start anew at once; says what became of each."""
@@ -177,12 +184,18 @@ class TableAdmin:
     async def _act(self, verb: str, ids: Sequence[Any], *values: Any) -> Sequence[Said]:
         statement, said = build(verb, self._names), []
         known = [id for id in ids if self._fits(id)]
-        for start in range(0, len(known), CHUNK):
+
+        async def act(part: Sequence[Any]) -> list[Said]:
             async with self._look(readonly=False) as conn:
-                rows = await conn.fetch(statement, known[start : start + CHUNK], *values)
+                rows = await conn.fetch(statement, list(part), *values)
                 chunk = [Said(id=self._id(row["id"]), was=row["was"], said=row["said"]) for row in rows]
                 await self._record(verb.removesuffix("_rows"), [each for each in chunk if each.did])
-            said += chunk
+            return chunk
+
+        for start in range(0, len(known), CHUNK):
+            done, refused = await split(known[start : start + CHUNK], act)
+            said += done
+            said += [Said(id=id, was="refused", said="left", error=message_of(error)) for id, error in refused]
         return said + [Said(id=id, was=None, said="left") for id in ids if not self._fits(id)]
 
     async def _record(self, verb: str, did: Sequence[Said]) -> None:
@@ -216,6 +229,17 @@ class TableAdmin:
                     f"this took longer than {PATIENCE:g} s and was stopped; `howdah table check` says which index is"
                     " missing, and a row that somebody has locked makes us wait"
                 ) from None
+
+
+def _times(row: Any) -> dict[str, datetime | str | None]:
+    return {name: _time(row[name]) for name in TIMES}
+
+
+def _time(text: str | None) -> datetime | str | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return text
 
 
 def _names(plan: Plan) -> dict[str, str]:

@@ -56,6 +56,15 @@ class Budget:
             self._loop, self._turn = loop, asyncio.Lock()
         return self._turn
 
+    @property
+    def shared(self) -> bool:
+        """Whether several tables, or several nodes of this process, use it."""
+        return len(self.watchers) > 1
+
+    def under(self, token: int) -> list[Key]:
+        """The rows of one lease that have something reserved."""
+        return [key for key in self._reserved if key[0] == token]
+
     def reserve(self, key: Key, costs: Sequence[float]) -> None:
         """Set aside what a row needs."""
         self._reserved[key] = list(costs)

@@ -14,20 +14,14 @@ from howdah.pg.sql import identifier
 from howdah.table import ddl
 from howdah.table.catalog import Attribute, Relation, look_up
 from howdah.table.columns import NEEDS, STATES
+from howdah.table.finding import Finding
 from howdah.table.front import channel
 from howdah.table.options import TableOptions
 from howdah.table.plan import Plan
 from howdah.table.statements import build, read
+from howdah.table.trouble import trouble
 
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is missing or wrong."""
-
-    where: str
-    what: str
-    fix: str
-    sql: Sequence[str] = ()
-    """Statements that put it right; none when only a person can."""
+__all__ = ["Finding", "Report", "examine"]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,9 +88,10 @@ class _Examination:
         names = {row["name"] for row in await self._conn.fetch(read()["check_leaves"], table.oid)}
         if claim.reads_whole(names) and not indexes:
             indexes.append(_unread(table))
+        told = [] if schema else await trouble(self._conn, table, self._database.schema)
         return Report(
             table=str(table),
-            findings=[*schema, *wrong, *refused, *indexes, *await self._wake(table)],
+            findings=[*schema, *wrong, *refused, *indexes, *await self._wake(table), *told],
             reads=claim.indexes,
             trigger=ddl.trigger(table, self._columns),
         )
@@ -191,7 +186,7 @@ class _Examination:
         async with self._conn.transaction(readonly=True):
             # as on connections of a node, also where a pooler keeps us from asking for it at the start
             await self._conn.execute("set local enable_seqscan = off")
-            text = await self._conn.fetchval(f"explain (format json) {statement}", 1, "check", *values)
+            text = await self._conn.fetchval(f"explain (format json) {statement}", 1, "check", 1, [], *values)
         return _Claim(list(_nodes(msgspec.json.decode(text)[0]["Plan"])))
 
     async def _indexes(self, table: Relation, claim: _Claim) -> list[Finding]:

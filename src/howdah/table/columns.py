@@ -75,7 +75,7 @@ class Columns:
     cancel: str = "cancel"
     """Set it to have the row cancelled."""
     lease_token: str = "lease_token"  # noqa: S105
-    """The fence: rises with every claim."""
+    """The fence: another random number for every claim."""
 
     def __post_init__(self) -> None:
         taken: dict[str, str] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
 
 from howdah import telemetry
@@ -24,8 +23,6 @@ from howdah.table.store import TableStore
 from howdah.work.options import WorkerOptions
 
 MOST_RESETS = 100
-EASE = 20.0
-"""A look for silent workers that took so long is not repeated before this many times as long."""
 
 
 class TableFront:
@@ -67,7 +64,6 @@ class OpenTable:
         notify = plan.options.notify and site.options.notify
         self._listener = Listener(site.database, channel(plan.table.quoted), self._heard) if notify else None
         self._lease = site.options.lease
-        self._look_at = 0.0
 
     @property
     def troubled(self) -> bool:
@@ -82,18 +78,11 @@ class OpenTable:
         await asyncio.gather(listening, self.store.journal.run(stop))
 
     async def reset(self) -> None:
-        began = time.monotonic()
-        if began < self._look_at:
-            return
-        reset = failed = MOST_RESETS
-        while reset + failed >= MOST_RESETS:
-            reset, failed = await self.store.reset(MOST_RESETS)
-            if reset or failed:
-                telemetry.emit("table.reset", table=self._plan.options.name, reset=reset, failed=failed)
+        while any(done := await self.store.reset(MOST_RESETS)):
+            reset, failed = done
+            telemetry.emit("table.reset", table=self._plan.options.name, reset=reset, failed=failed)
         while await self.store.cancel(MOST_RESETS) >= MOST_RESETS:
             pass
-        # without an index each look reads the whole table
-        self._look_at = time.monotonic() + EASE * (time.monotonic() - began)
 
     async def close(self) -> None:
         self._opened.remove(self)
@@ -101,7 +90,7 @@ class OpenTable:
             self._handler.over.remove(self._over)
         await self.store.close()
 
-    def log(self, job: Job, key: str, command: Sequence[str]) -> Entry:
+    def log(self, job: Job, key: str, command: Sequence[object]) -> Entry:
         """Begin an entry in the execution logs of a row."""
         return self.store.journal.open(job, key, command)
 

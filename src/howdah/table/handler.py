@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 import typing
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from contextvars import copy_context
 from typing import Any
 
 from howdah import telemetry
@@ -22,6 +25,8 @@ from howdah.table.where import Where
 log = logging.getLogger("howdah")
 
 HOOKS = ("before_claim", "before_execute", "after_execute")
+LONGEST_ASK = 30.0
+"""Seconds a call of ``before_claim`` may take."""
 
 
 class TableHandler(Handler):
@@ -45,6 +50,7 @@ class TableHandler(Handler):
         self.over: list[Callable[[Job, Ack], Awaitable[None]]] = []
         """Called when an attempt is over, after the user's own hook."""
         self._home: asyncio.AbstractEventLoop | None = None
+        self._asked: asyncio.Future[Any] | None = None
         is_class = inspect.isclass(target)
         plain = inspect.isfunction(target) or inspect.ismethod(target)
         if not plain and not callable(getattr(target, "execute", None)):
@@ -109,7 +115,7 @@ class TableHandler(Handler):
         if not self._has["before_claim"]:
             return True
         try:
-            said = await _run(self._target.before_claim)
+            said = await self._ask()
             if not isinstance(said, bool | Where):
                 raise TypeError(f"before_claim must return True, False or a Where, got {said!r}")
         except Exception as error:
@@ -117,6 +123,26 @@ class TableHandler(Handler):
             telemetry.emit("hook.fail", kind=self.kind, hook="before_claim", error=error)
             return False
         return said
+
+    async def _ask(self) -> Any:
+        """Call ``before_claim``, for a limited time; while a call does not end, no other is made."""
+        if self._asked is not None and not self._asked.done():
+            raise TimeoutError(f"an earlier call has not ended for more than {LONGEST_ASK:g} s")
+        hook = self._target.before_claim
+        asked = asyncio.ensure_future(hook() if inspect.iscoroutinefunction(hook) else _in_daemon(hook))
+        self._asked = asked
+        try:
+            done, _ = await asyncio.wait({asked}, timeout=LONGEST_ASK)
+        except asyncio.CancelledError:
+            asked.cancel()
+            raise
+        if done:
+            self._asked = None
+            said = asked.result()
+            return await said if inspect.isawaitable(said) else said
+        if inspect.iscoroutinefunction(hook):
+            asked.cancel()
+        raise TimeoutError(f"it has not ended for {LONGEST_ASK:g} s")
 
     # ---------------------------------------------------------------- inside
 
@@ -179,3 +205,31 @@ async def _run(hook: Callable[..., Any], *args: Any) -> Any:
     if inspect.iscoroutinefunction(hook):
         return await finished(await hook(*args))
     return await finished(await asyncio.to_thread(hook, *args))
+
+
+async def _in_daemon(function: Callable[[], Any]) -> Any:
+    """Call a plain function in a thread that does not keep the process from ending."""
+    loop, context = asyncio.get_running_loop(), copy_context()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def tell(value: Any, error: BaseException | None) -> None:
+        if not future.done():
+            future.set_result((value, error))
+
+    def call() -> None:
+        try:
+            found: tuple[Any, BaseException | None] = (context.run(function), None)
+        except BaseException as error:
+            found = (None, error)
+        with suppress(RuntimeError):  # the loop is closed: the process is ending
+            loop.call_soon_threadsafe(tell, *found)
+
+    threading.Thread(target=call, name="howdah before_claim", daemon=True).start()
+    value, error = await future
+    if error is not None:
+        raise error
+    return value
+
+
+async def _await(said: Awaitable[Any]) -> Any:
+    return await said

@@ -26,10 +26,10 @@ CUT = "\n… the rest is cut …"
 class Entry:
     """One step of an attempt: ``async with uploads.log("clone", command=[…]) as entry: entry.write(…)``."""
 
-    def __init__(self, page: Page | None, key: str, command: Sequence[str]) -> None:
+    def __init__(self, page: Page | None, key: str, command: Sequence[object]) -> None:
         self._page = page
         self.key = key
-        self.command = list(command)
+        self.command = [command] if isinstance(command, str) else list(command)
         self.exit_code: int | None = None
         """Set it yourself, or it is 0 at the end and 1 after an exception."""
         self._start = datetime.now(UTC)
@@ -49,7 +49,7 @@ class Entry:
             return
         kept = text if len(text) <= room else text[:room] + CUT
         self._size = LARGEST_ENTRY if len(text) > room else self._size + len(text)
-        self._out.append(scrub(kept))
+        self._out.append(_clean(kept))
         if self._page:
             self._page.room -= len(kept)
             self._page.dirty = True
@@ -57,10 +57,10 @@ class Entry:
     def plain(self) -> dict[str, Any]:
         """As it is stored."""
         return {
-            "key": scrub(self.key),
-            "command": [scrub(word) for word in self.command],
+            "key": _clean(self.key),
+            "command": [_clean(word) for word in self.command],
             "startTime": self._start.isoformat(),
-            "exitCode": self.exit_code,
+            "exitCode": self.exit_code if isinstance(self.exit_code, int | None) else _clean(self.exit_code),
             "out": "".join(self._out),
             "durationMs": None if self._took is None else round(self._took * 1000),
         }
@@ -84,6 +84,12 @@ class Entry:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, trace)
+
+
+def _clean(value: object) -> str:
+    """Any value as text that JSON and PostgreSQL can store: a word of a command may be a path or a number."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return scrub(text.encode("utf-8", "replace").decode())
 
 
 class Page:
@@ -113,7 +119,7 @@ class Journal:
         self._shelf = shelf
         self._pages: dict[Key, Page] = {}
 
-    def open(self, job: Job, key: str, command: Sequence[str]) -> Entry:
+    def open(self, job: Job, key: str, command: Sequence[object]) -> Entry:
         """Begin an entry; one too many is not kept."""
         page = self._pages.setdefault((job.token, job.id), Page())
         entry = Entry(page, key, command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
@@ -17,8 +18,15 @@ from howdah.table.where import Where, conjunction
 
 log = logging.getLogger("howdah")
 
-OWN = 2
+OWN = 4
 """Parameters a claim has before those of its conditions."""
+OWN_OF_SILENT = 5
+
+
+VERBS = (
+    *("present", "ack", "ack_in_transaction", "held", "fail", "heartbeat", "release", "expire", "reset", "log"),
+    *("cancel", "unwanted", "declare", "declared", "refuse", "refused"),
+)
 
 
 class Plan:
@@ -51,8 +59,7 @@ class Plan:
             "logs_type": table.attributes[columns.execution_logs].type,
         }
         self._order = _order(options, table)
-        verbs = ("present", "ack", "ack_in_transaction", "heartbeat", "expire", "reset", "cancel", "log")
-        self.sql = {verb: build(verb, self._names) for verb in verbs}
+        self.sql = {verb: build(verb, self._names) for verb in VERBS}
         record = options.reader.select(view, columns)
         self.sql["hydrate"] = build("hydrate", self._names, **({} if record is None else {"record": record}))
         self._claims: dict[tuple[str, ...], str] = {}
@@ -74,12 +81,15 @@ class Plan:
         """An id as jobs carry it."""
         return str(value) if self._id_is_uuid else value
 
-    def claim(self, extra: Where | None) -> tuple[str, list[Any]]:
-        """The statement that claims, and the values of its conditions."""
-        wheres = [where for where in (self.options.where, extra) if where is not None]
+    def claim(self, extra: Where | None, only: Sequence[Any] | None = None) -> tuple[str, list[Any]]:
+        """The statement that claims, and the values of its conditions; ``only``: among these rows."""
+        wheres = self._wheres(extra)
         text, values = conjunction(wheres, OWN)
+        if only is not None:
+            values.append(list(only))
+            text += self._among(OWN + len(values))
         within, sums, fits, left = self.purse.within(OWN + len(values)) if self.purse else ("", "", "", [])
-        key = tuple(where.text for where in wheres)
+        key = ("" if only is None else "only", *(where.text for where in wheres))
         if key not in self._claims:
             if len(self._claims) > 100:  # a hook that makes up ever new conditions
                 self._claims.clear()
@@ -89,11 +99,33 @@ class Plan:
             )
         return self._claims[key], values + left
 
+    def due(self, extra: Where | None) -> tuple[str, list[Any]]:
+        """The statement that lists what a claim would try, and the values of its conditions."""
+        text, values = conjunction(self._wheres(extra), OWN)
+        within, _, _, left = self.purse.within(OWN + len(values)) if self.purse else ("", "", "", [])
+        return build("due", self._names, where=text + within, order=self._order), values + left
+
+    def silent(self, only: Sequence[Any] | None) -> tuple[str, list[Any]]:
+        """The statement that looks at silent rows, and the values of the table's own condition."""
+        text, values = conjunction(self._wheres(None), OWN_OF_SILENT)
+        ids = ""
+        if only is not None:
+            values.append(list(only))
+            ids = self._among(OWN_OF_SILENT + len(values))
+        return build("silent", self._names, where=text, ids=ids), values
+
     def oversized(self) -> tuple[str, list[float]]:
         """The statement that finds rows bigger than the whole budget, and its values."""
         assert self.purse is not None
         exceeds, totals = self.purse.exceeds(1)
         return build("oversized", self._names, exceeds=exceeds, costs=self.purse.costs()), totals
+
+    def _wheres(self, extra: Where | None) -> list[Where]:
+        return [where for where in (self.options.where, extra) if where is not None]
+
+    def _among(self, parameter: int) -> str:
+        column = f"{identifier(self.table.alias)}.{identifier(self.options.columns.id)}"
+        return f"\n      and {column} = any(${parameter}::pg_catalog.{identifier(self._names['id_type'])}[])"
 
     async def _try(self, conn: Any) -> None:
         """Have the server parse what the developer wrote."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
@@ -11,17 +12,21 @@ import asyncpg
 import msgspec
 
 from howdah import telemetry
-from howdah.errors import LeaseLost
+from howdah.errors import LeaseLost, Poison
 from howdah.job import Job
-from howdah.node.registry import node_name
 from howdah.outcome import Ack, Outcome
 from howdah.pg.database import Database, Session, columns
 from howdah.pg.interrupt import transact_uncharged
 from howdah.store import Transaction
 from howdah.table.budget import Key
+from howdah.table.claims import Claimed, Claims
 from howdah.table.journal import Journal
+from howdah.table.outcomes import Outcomes, Told
 from howdah.table.pause import Pause
 from howdah.table.plan import Plan
+from howdah.table.question import Question
+from howdah.table.refusal import Dropped, Notes, split
+from howdah.table.resets import Resets
 from howdah.table.where import Where
 
 log = logging.getLogger("howdah")
@@ -38,10 +43,14 @@ STATES = {
 IDLE = 1.0
 """Leases after which the server ends a transaction nobody drives any more, as when its process is frozen."""
 MOST_OVERSIZED = 10
+REFUSED = "RowRefused"
+"""Error of an attempt whose outcome the table refused."""
+FAREWELL = 2.0
+"""Seconds to write the last notes in when a node ends."""
 
 
 class Gate(Protocol):
-    """Who is asked before every claim."""
+    """Asked before every claim."""
 
     async def may_claim(self) -> bool | Where: ...
 
@@ -53,12 +62,16 @@ class TableStore:
         options = plan.options
         self._plan = plan
         self._pool = pool
-        self._gate = gate
         self._name = options.name
         self._claims = Session(database, "claim rows")
         self._acks = Session(database, "ack")
         self._resets = Session(database, "reset")
         self._pause = Pause(options.poll)
+        self.notes = Notes(options.name)
+        self._outcomes = Outcomes(plan, self._acks, self.notes)
+        self._claiming = Claims(plan, self._claims, self.notes, self._release)
+        self._resetting = Resets(plan, self._resets, self.notes, self._outcomes)
+        self._question = Question(gate.may_claim) if gate else None
         self._held: dict[int, set[Any]] = {}
         self._reserved: set[Key] = set()
         self._claimed = 0
@@ -77,23 +90,29 @@ class TableStore:
         if most <= 0:
             self.spent()
             return []
-        said = await self._gate.may_claim() if self._gate else True
+        said = await self._question.ask() if self._question else True
         if said is False:
             return []
-        if self._plan.budget is None:
-            return await self._claim(most, said, name)
-        async with self._plan.budget.turn:
-            return await self._claim(most, said, name)
+        rows = await self._claiming.claim(most, said if isinstance(said, Where) else None, name)
+        if self._claiming.more:
+            self._pause.ring()
+        if not rows:
+            await self._report_oversized()
+        return self._take(rows)
 
     async def ack(self, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
         accepted: list[Ack] = []
         if acks:
             await self._log_rest([(ack.job.token, ack.job.id) for ack in acks])
-            rows = [(ack.job.id, ack.job.token, STATES[ack.outcome], _delay(ack), _message(ack)) for ack in acks]
-            states = await self._record(rows)
-            accepted = [ack for ack in acks if (ack.job.token, ack.job.id) in states]
+            told = [Told(ack.job.id, ack.job.token, STATES[ack.outcome], _delay(ack), _message(ack)) for ack in acks]
+            recorded = await self._outcomes.record(told)
+            self._claiming.ended()
+            accepted = [ack for ack in acks if (ack.job.token, ack.job.id) in recorded]
             for ack in accepted:
-                if states[ack.job.token, ack.job.id] == "canceled":  # somebody asked for it meanwhile
+                state, refusal = recorded[ack.job.token, ack.job.id]
+                if refusal is not None:
+                    ack.outcome, ack.error, ack.message = Outcome.FAILED, REFUSED, refusal
+                elif state == "canceled":  # somebody asked for it meanwhile
                     ack.outcome = Outcome.CANCELLED
                 elif ack.outcome in (Outcome.RETRY, Outcome.SNOOZED):
                     self._pause.expect(ack.delay)
@@ -115,12 +134,16 @@ class TableStore:
 
     def wake(self) -> None:
         self._pause.ring()
+        if self._question:
+            self._question.interrupt()
 
     async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
         async def finish(conn: asyncpg.Connection, _result: bytes | None) -> None:
             for (token, id), entries in self.journal.pending([(job.token, job.id)]):
                 await conn.fetch(self._plan.sql["log"], [id], [token], [entries])
             if await conn.fetchval(self._plan.sql["ack_in_transaction"], job.id, job.token) is None:
+                if await conn.fetchval(self._plan.sql["held"], job.id, job.token) is not None:
+                    raise Poison(str(Dropped()))
                 raise LeaseLost(
                     f"row {job.id} of table {self._name} is lost; everything its handler wrote is rolled back"
                 )
@@ -165,26 +188,39 @@ class TableStore:
 
     async def reset(self, most: int) -> tuple[int, int]:
         """Take back the rows of silent workers: how many went back, how many failed. Safe on every node at once."""
-        options = self._plan.options
-        rows = await self._resets.fetch(
-            self._plan.sql["reset"], options.stalled_after, options.max_resets, options.reset_message, most, timeout=60
-        )
-        failed = sum(row["state"] == "failed" for row in rows)
-        return len(rows) - failed, failed
+        return await self._resetting.reset(most)
 
     async def cancel(self, most: int) -> int:
         """End the waiting rows that are no longer wanted; returns how many. Safe on every node at once."""
-        return len(await self._resets.fetch(self._plan.sql["cancel"], most, timeout=60))
+        return await self._resetting.cancel(most)
+
+    async def expire(self, keys: Sequence[Key], session: Session) -> None:
+        """Let the leases on these rows run out now."""
+        await self._resetting.expire(keys, session)
+
+    async def fail(self, key: Key, message: str, session: Session) -> bool:
+        """Fail a row that is worked on, whose heartbeat is refused; returns whether the table accepts that."""
+        return await self._outcomes.fail(key[1], key[0], message, session)
 
     async def log(self, rows: Sequence[tuple[Key, str]]) -> None:
         """Write the execution logs of running attempts."""
         told = [(id, token, entries) for (token, id), entries in rows]
-        await self._acks.fetch(self._plan.sql["log"], *columns(told, 3))
+
+        async def send(part: Sequence[Sequence[Any]]) -> list[Any]:
+            return await self._acks.fetch(self._plan.sql["log"], *columns(part, 3))
+
+        _, refused = await split(told, send)
+        self.notes.add("log", [(each[0], error) for each, error in refused])
 
     async def close(self) -> None:
         """Close the connections."""
         if self._plan.budget:
             self._plan.budget.watchers.remove(self.wake)
+        try:
+            async with asyncio.timeout(FAREWELL):
+                await self._resetting.tell()
+        except Exception as error:
+            log.warning("could not note the refused rows of table %s: %s", self._name, error)
         for session in (self._claims, self._acks, self._resets):
             await session.close()
 
@@ -196,79 +232,34 @@ class TableStore:
             return 0
         return min(most, options.total_jobs - self._claimed) if options.total_jobs else most
 
-    async def _claim(self, most: int, said: bool | Where, name: str | None) -> list[Job]:
-        statement, values = self._plan.claim(said if isinstance(said, Where) else None)
-        rows = await self._claims.fetch(statement, most, name or node_name(), *values)
-        if not rows:
-            await self._report_oversized()
-            return []
-        keys = [(row["token"], self._plan.id(row["id"])) for row in rows]
-        try:
-            records = await self._hydrate([id for _, id in keys])
-        except BaseException:
-            await self._let_go(keys)
-            raise
-        return self._take(rows, keys, records)
-
-    async def _hydrate(self, ids: list[Any]) -> dict[Any, bytes | str]:
-        """The record of each row as JSON; as text, why one cannot be read. A row that is gone has neither."""
-        try:
-            rows = await self._claims.fetch(self._plan.sql["hydrate"], ids)
-        except asyncpg.DataError as error:
-            if len(ids) == 1:
-                return {ids[0]: str(error)}
-            each = [await self._hydrate([id]) for id in ids]
-            return {id: record for one in each for id, record in one.items()}
-        records: dict[Any, bytes | str] = {self._plan.id(row["id"]): row["record"].encode() for row in rows}
-        missing = [id for id in ids if id not in records]
-        if missing and self._plan.through_view:
-            for row in await self._claims.fetch(self._plan.sql["present"], missing):
-                records[self._plan.id(row["id"])] = f"it is not in {self._plan.view}"
-        return records
-
-    def _take(self, rows: Sequence[Any], keys: Sequence[Key], records: Mapping[Any, bytes | str]) -> list[Job]:
+    def _take(self, rows: Sequence[Claimed]) -> list[Job]:
         options, name = self._plan.options, self._name
         jobs = []
-        for row, (token, id) in zip(rows, keys, strict=True):
-            record = records.get(id)
-            if record is None:
-                continue
+        for row in rows:
+            record = row.record
             jobs.append(
                 Job(
-                    id,
+                    row.id,
                     name,
                     name,
-                    row["failures"] + 1,
-                    max(options.max_attempts, row["failures"] + 1),
-                    token,
+                    row.failures + 1,
+                    max(options.max_attempts, row.failures + 1),
+                    row.token,
                     record if isinstance(record, bytes) else b"",
                     timeout=options.max_runtime,
                     meta_json=None if isinstance(record, bytes) else msgspec.json.encode({"unread": record}),
-                    waited=row["waited"],
+                    waited=row.waited,
                 )
             )
-            self._held.setdefault(token, set()).add(id)
+            self._held.setdefault(row.token, set()).add(row.id)
             if self._plan.budget:
-                self._reserved.add((token, id))
-                self._plan.budget.reserve((token, id), row["costs"])
+                self._reserved.add((row.token, row.id))
         self._claimed += len(jobs)
         return jobs
 
-    async def _let_go(self, keys: Sequence[Key]) -> None:
-        """Claimed, but it cannot be read now: nobody is charged for that."""
-        try:
-            await self._release(keys)
-        except Exception as error:
-            log.warning(
-                "could not hand back %d rows of table %s (%s); they are reset later", len(keys), self._name, error
-            )
-
     async def _release(self, keys: Sequence[Key]) -> int:
-        return len(await self._record([(id, token, "queued", None, None) for token, id in keys])) if keys else 0
-
-    async def _record(self, rows: Sequence[tuple[Any, int, str, float | None, str | None]]) -> dict[Key, str]:
-        said = await self._acks.fetch(self._plan.sql["ack"], *columns(rows, 5))
-        return {(row["token"], self._plan.id(row["id"])): row["state"] for row in said}
+        told = [Told(id, token, "queued") for token, id in keys]
+        return len(await self._outcomes.record(told)) if told else 0
 
     async def _log_rest(self, keys: Sequence[Key]) -> None:
         """Before an attempt is over its log is written, for afterwards the row is no longer ours."""

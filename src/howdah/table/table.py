@@ -70,7 +70,7 @@ class Table:
             raise ConfigError(f"table {self.name} has no handler; decorate a class or function with @….handler")
         return TableFront(self.options, self._handler, self._open)
 
-    def log(self, key: str, *, command: Sequence[str] = ()) -> Entry:
+    def log(self, key: str, *, command: Sequence[object] = ()) -> Entry:
         """Log a step of the attempt that is running here; it is written to ``execution_logs`` as it grows."""
         job = current_job()
         for opened in self._open:

@@ -12,8 +12,10 @@ from howdah.table.statements import read
 from howdah.upkeep.finding import LONG, SILENT, Fetch, Finding, bad, ok, span, warn
 
 INDEX = ("create index ", "create unique index ")
-WORTH_A_LOOK = ("index", "plan", "trigger")
+WORTH_A_LOOK = ("index", "plan", "trigger", "conflict")
 """With any of these wrong a table is worked on all the same, only slowly or late."""
+LIVE = ("row ", "conflict")
+"""What nodes noted while they worked: the table itself is as it has to be."""
 
 
 class TableDoctor:
@@ -30,7 +32,12 @@ class TableDoctor:
         found = [each for each in report.findings if each.where != "schema"]
         partitioned = [row["kind"] == "p" for row in await self._run(read()["describe"], options.relation.quoted)]
         findings = [_finding(each, options, busy=partitioned == [False]) for each in found]
-        plan = None if any(each.verdict == "bad" for each in findings) else await self._plan(options)
+        lacks = any(
+            judged.verdict == "bad"
+            for judged, each in zip(findings, found, strict=True)
+            if not each.where.startswith(LIVE)
+        )
+        plan = None if lacks else await self._plan(options)
         if plan is not None:
             findings += await self._rows(options, plan)
         if findings:

@@ -4,12 +4,13 @@
 --      $3 states to go to text[]
 --      $4 seconds until the next attempt float8[], null to leave process_after alone
 --      $5 failure messages text[]
--- out: id, token, state: those that were ours
+-- out: id, token, state: those that were ours; done (false: a trigger dropped the update)
 --
 -- Rows are locked in id order, so that two acks never wait for each other in a circle; the token is compared
 -- with what the lock found. LEFT joins because the planner takes an inner one for a single row, and then reads all
 -- rows once for each. A row keeps its token when it ends: an ack whose reply was lost is recognised by it
 -- when it comes again, and changes nothing.
+-- IN, not a join, tells what was written: it is hashed whatever the planner expects.
 
 with told as materialized (
     select id, token, state, delay, message
@@ -47,5 +48,8 @@ over as (
     where t.{id} = any(array(select id from ours where fresh))
       and t.{id} = ours.id
       and ours.fresh
+    returning t.{id} as id
 )
-select id, token, state from ours where fresh or was = state
+select id, token, state, not fresh or id in (select id from over) as done
+from ours
+where fresh or was = state

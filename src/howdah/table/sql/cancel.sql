@@ -1,5 +1,5 @@
 -- cancel: end the rows that wait and are no longer wanted.
--- in:  $1 rows at most int
+-- in:  $1 rows at most int, $2 ids to leave out, $3 only these ids, or null for all
 -- out: id
 
 with unwanted as materialized (
@@ -7,6 +7,8 @@ with unwanted as materialized (
     from {namespace}.{table} as t
     where t.{state} in ('queued', 'errored')
       and t.{cancel}
+      and t.{id} <> all($2::pg_catalog.{id_type}[])
+      and ($3::pg_catalog.{id_type}[] is null or t.{id} = any($3::pg_catalog.{id_type}[]))
     limit $1::int
     for no key update skip locked
 )

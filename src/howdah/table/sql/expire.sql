@@ -1,6 +1,8 @@
 -- expire: let the leases on these rows run out now: the next reset takes back those that are still worked on.
--- in:  $1 ids, $2 tokens int8[], $3 seconds of silence after which a row is reset float8
+-- in:  $1 ids, $2 tokens int8[]
 -- out: id
+--
+-- 1970 is the mark of a worker that is known to be gone: reset need not look twice.
 
 with held as materialized (
     select t.{id} as id
@@ -12,6 +14,6 @@ with held as materialized (
     for no key update skip locked
 )
 update {namespace}.{table} as t
-set {last_heartbeat_at} = clock_timestamp() - $3::float8 * interval '1 second'
+set {last_heartbeat_at} = 'epoch'
 where t.{id} = any(array(select id from held))
 returning t.{id} as id

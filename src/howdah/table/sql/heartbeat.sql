@@ -1,9 +1,10 @@
 -- heartbeat: say that these rows are still worked on.
 -- in:  $1 ids, $2 tokens int8[] (each once)
--- out: id, token, cancel: those that are still ours
+-- out: id, token, cancel: those that are still ours; free (false: it is locked), beat (whether it was written)
 --
 -- A row somebody has locked is still ours and is passed over, never waited for: its handler may hold that lock,
--- and nobody resets a locked row.
+-- and nobody resets a locked row, nor one that was locked a moment ago.
+-- IN, not a join, tells what was written: it is hashed whatever the planner expects.
 
 with known as materialized (
     select t.{id} as id, t.{lease_token} as token, t.{cancel} is true as cancel
@@ -25,5 +26,7 @@ beat as (
     update {namespace}.{table} as t
     set {last_heartbeat_at} = clock_timestamp()
     where t.{id} = any(array(select id from free))
+    returning t.{id} as id
 )
-select id, token, cancel from known
+select id, token, cancel, id in (select id from free) as free, id in (select id from beat) as beat
+from known

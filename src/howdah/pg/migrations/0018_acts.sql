@@ -1,4 +1,4 @@
--- 0019: acts on jobs carry the state that was seen, and hold no lease.
+-- 0018: acts on jobs carry the state that was seen, and hold no lease.
 --
 -- Every act takes, beside the ids, what the caller saw of each job: its state, and for a job that has ended the moment it
 -- ended. A job that is no longer so is left alone and answered with `changed`. Null: whatever its state. The functions of

@@ -1,4 +1,8 @@
--- 0018: functions that do the same whatever the settings of their caller are.
+-- 0017: functions that do the same whatever the settings of their caller are.
+
+-- Replacing a function makes it work with the rights of its caller again; where deploy/roles.sql gave it those of its owner,
+-- it keeps them.
+select set_config('howdah.was_definer', (select p.prosecdef::text from pg_proc p where p.oid = {'schema.grow'}::regproc), true);
 
 -- Finds the partitions there are also with standard_conforming_strings = off, where a backslash in a literal is an escape.
 create or replace function {schema}.grow(ahead int default 4, size bigint default 1000000) returns int
@@ -32,6 +36,12 @@ begin
         made := made + 1;
     end loop;
     return made;
+end $howdah$;
+
+do $howdah$ begin
+    if current_setting('howdah.was_definer') = 'true' then
+        alter function {schema}.grow security definer;
+    end if;
 end $howdah$;
 
 alter function {schema}.fingerprint(text) set standard_conforming_strings = on;

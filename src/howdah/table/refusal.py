@@ -1,0 +1,181 @@
+"""Refusal: updates that the user's table refuses, row by row.
+
+A constraint or a trigger may refuse the update of one row, and PostgreSQL then undoes the whole statement. So a refused
+batch is halved until the refused rows are alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import asyncpg
+
+from howdah import telemetry
+
+log = logging.getLogger("howdah")
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+OURS = frozenset({"08", "0A", "25", "26", "28", "34", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "F0"})
+"""Classes of SQLSTATE that speak of the server, the statement or the moment. All others, those of the user included,
+speak of a row."""
+PASSING = frozenset({"23505", "23P01", "HW010"})
+"""Refusals that may end without a change of the row: it conflicts with another row, or a trigger dropped the update."""
+LONGEST_MESSAGE = 1000
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before a refused row is tried again; doubled each time."""
+MOST_REMEMBERED = 10_000
+MOST_NOTED = 100
+SAID_AGAIN = 3600.0
+"""Seconds until the same refusal is logged again."""
+
+
+class Dropped(Exception):
+    """A BEFORE trigger returned NULL: the update did not happen, and no error says so."""
+
+    sqlstate = "HW010"
+
+    def __init__(self) -> None:
+        super().__init__("a BEFORE trigger of the table dropped the update by returning NULL")
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether the user's table refused a row, as opposed to an outage."""
+    state = getattr(error, "sqlstate", None)
+    return isinstance(error, asyncpg.PostgresError | Dropped) and bool(state) and str(state)[:2] not in {*OURS, "XX"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Return whether the same update may be accepted later although the row stays as it is."""
+    return getattr(error, "sqlstate", None) in PASSING
+
+
+def message_of(error: BaseException) -> str:
+    """The database's message, short enough to be stored."""
+    detail = getattr(error, "detail", None)
+    text = f"{error}: {detail}" if detail else str(error)
+    return text.replace("\0", "")[:LONGEST_MESSAGE]
+
+
+async def split(
+    items: Sequence[T],
+    act: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
+    refuses: Callable[[BaseException], bool] = is_refusal,
+) -> tuple[list[R], list[tuple[T, Exception]]]:
+    """Act on all items in one call; when it is refused, halve them until the refused ones are alone.
+
+    Returns what the successful calls returned, and each refused item with its error. Other errors are raised.
+    """
+    done: list[R] = []
+    refused: list[tuple[T, Exception]] = []
+    parts = deque([items] if items else [])
+    while parts:
+        part = parts.popleft()
+        try:
+            done += await act(part)
+        except Exception as error:
+            if not refuses(error):
+                raise
+            if len(part) == 1:
+                refused.append((part[0], error))
+            else:
+                middle = len(part) // 2
+                parts.extendleft((part[middle:], part[:middle]))
+    return done, refused
+
+
+class _Entry(NamedTuple):
+    first: float
+    until: float
+    pause: float
+    tries: int
+    passing: bool
+
+
+class Aside:
+    """Rows that were refused lately and are left out for a while, longer each time."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Any, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more rows can be remembered."""
+        return len(self._entries) >= MOST_REMEMBERED
+
+    def put(self, id: Any, *, passing: bool = False) -> None:
+        """Leave this row out for a while."""
+        now, old = time.monotonic(), self._entries.pop(id, None)
+        if self.full:
+            del self._entries[next(iter(self._entries))]
+        pause = min(LONGEST_PAUSE, old.pause * 2) if old else FIRST_PAUSE
+        first, tries = (old.first, old.tries + 1) if old else (now, 1)
+        self._entries[id] = _Entry(first, now + pause, pause, tries, passing)
+
+    def ids(self) -> list[Any]:
+        """The rows to leave out now. One that is accepted later is forgotten, one that is deleted after a while."""
+        now = time.monotonic()
+        for id in [id for id, each in self._entries.items() if each.until < now - 2 * LONGEST_PAUSE]:
+            del self._entries[id]
+        return [id for id, each in self._entries.items() if each.until > now]
+
+    def forget(self, id: Any) -> None:
+        """This row was accepted."""
+        self._entries.pop(id, None)
+
+    def tries(self, id: Any) -> int:
+        """How often this row was refused in a row."""
+        entry = self._entries.get(id)
+        return entry.tries if entry else 0
+
+    def since(self, id: Any) -> float:
+        """When this row was first refused, on the monotonic clock; never: infinity."""
+        entry = self._entries.get(id)
+        return entry.first if entry else float("inf")
+
+    def reconsider(self, most: int) -> None:
+        """Another row has ended: rows that conflicted with it, the longest waiting first, may be tried again now."""
+        waiting = [id for id, each in self._entries.items() if each.passing and each.until > 0][:most]
+        for id in waiting:
+            self._entries[id] = self._entries[id]._replace(until=0.0, pause=FIRST_PAUSE)
+
+
+class Notes:
+    """Refusals as people hear of them: each once in the log and in telemetry, and kept for the doctor."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._said: dict[tuple[str, str], float] = {}
+        self._unwritten: dict[tuple[str, str], str] = {}
+
+    def add(self, act: str, refused: Sequence[tuple[Any, BaseException]]) -> None:
+        """Note rows that were refused; safe to call from another thread."""
+        now, news = time.monotonic(), []
+        for id, error in refused:
+            message = message_of(error)
+            if len(self._unwritten) < MOST_NOTED:
+                self._unwritten[str(id), act] = message
+            key = (str(id), act)
+            if now - self._said.get(key, -SAID_AGAIN) >= SAID_AGAIN:
+                if len(self._said) >= MOST_REMEMBERED:
+                    self._said.clear()
+                self._said[key] = now
+                news.append((id, message))
+        if news:
+            ids, message = [id for id, _ in news], news[0][1]
+            more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+            log.warning("table %s refuses the %s of row %s%s: %s", self._table, act, ids[0], more, message)
+            telemetry.emit("table.refused", table=self._table, act=act, ids=ids, message=message)
+
+    def take(self) -> list[tuple[str, str, str]]:
+        """Row, act and message of those not yet written to the database."""
+        taken, self._unwritten = self._unwritten, {}
+        return [(id, act, message) for (id, act), message in taken.items()]

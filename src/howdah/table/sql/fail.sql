@@ -1,0 +1,18 @@
+-- fail: end a row whose update the table refuses.
+-- in:  $1 id, $2 token int8 or null, $3 message text
+-- out: id: it was ours
+--
+-- It writes as little as possible, for no counter or other column may be what is refused.
+
+with held as materialized (
+    select t.{id} as id
+    from {namespace}.{table} as t
+    where t.{id} = $1::pg_catalog.{id_type}
+      and t.{state} = 'processing'
+      and t.{lease_token} is not distinct from $2::int8
+    for no key update skip locked
+)
+update {namespace}.{table} as t
+set {state} = 'failed', {failure_message} = $3::text, {finished_at} = clock_timestamp()
+where t.{id} = any(array(select id from held))
+returning t.{id} as id

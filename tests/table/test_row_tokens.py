@@ -1,0 +1,88 @@
+"""The token of a claim: it cannot come twice, and what was claimed under it without an answer is released."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from howdah import Howdah
+from howdah.pg import migrate
+from howdah.pg.database import Database
+from howdah.table.plan import Plan
+from howdah.table.store import TableStore
+from howdah.torture.servers.single import Single
+from kit.node import PATIENCE, eventually
+from table.ground import ddl
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.stories
+async def test_a_crash_right_after_a_claim_gives_no_token_twice():
+    """The claim is forgotten, and so is the state of any sequence: the next claim has another token all the same."""
+    # claims commit asynchronously; nothing else shall flush them before the crash
+    async with Single({"wal_writer_delay": "10s", "autovacuum": "off"}) as place:
+        database = Database(place.dsn)
+        await migrate.migrate(database)
+        conn = await asyncpg.connect(place.dsn)
+        await conn.execute(ddl())
+        await conn.execute("insert into uploads default values")
+        await conn.execute("select setval('howdah.token', 1000)")
+        await conn.execute("checkpoint")
+        await conn.close()
+        check = await database.connect("check")
+        plan = await Plan.make(check, Howdah(place.dsn).table("uploads").options, "howdah")
+        check.terminate()
+        pool = await database.pool(1)
+        store = TableStore(database, plan, pool=pool)
+        try:
+            [first] = await store.claim(1, {})
+            await place.crash()
+            await place.start()
+            await place.writable(4 * PATIENCE)
+
+            async def again():
+                try:
+                    return await store.claim(1, {})
+                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                    return []
+
+            [second] = await eventually(again)
+        finally:
+            await store.close()
+            pool.terminate()
+    assert first.id == second.id, "the claim was not forgotten: the test shows nothing"
+    assert first.token != second.token
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_claim_that_was_not_answered_is_released_by_its_token(app, uploads, rows, store_for, late, direct):
+    """Also one that commits only after the first try to release it."""
+    store = await store_for(app.table("uploads"))
+    await rows.add(3)
+    fetch, lost, kept = store._claims.fetch, [], []
+
+    async def fail_once(statement, *args, **more):
+        if "lease due rows" in statement and not lost:
+            lost.append(args[2])
+            if late:
+                kept.append((statement, args))
+            else:
+                await fetch(statement, *args, **more)
+            raise ConnectionResetError("the answer is lost")
+        return await fetch(statement, *args, **more)
+
+    store._claims.fetch = fail_once
+    with pytest.raises(ConnectionResetError):
+        await store.claim(2, {})
+    if late:
+        assert len(await store.claim(1, {})) == 1
+        for statement, args in kept:
+            await uploads.fetch(statement, *args)
+        assert await uploads.fetchval("select count(*) from uploads where lease_token = $1", lost[0]) == 2
+        store._claiming._released_at = float("-inf")
+    jobs = await store.claim(3, {})
+
+    assert [job.id for job in jobs] == ([2, 3] if late else [1, 2, 3])
+    assert lost[0] not in {job.token for job in jobs}
+    assert await uploads.fetchval("select sum(num_resets + num_failures) from uploads") == 0
