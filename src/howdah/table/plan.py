@@ -24,7 +24,19 @@ OWN_OF_SILENT = 5
 
 
 VERBS = (
-    *("present", "ack", "ack_in_transaction", "held", "fail", "heartbeat", "release", "expire", "reset", "log"),
+    *(
+        "token",
+        "present",
+        "ack",
+        "ack_in_transaction",
+        "held",
+        "fail",
+        "heartbeat",
+        "release",
+        "expire",
+        "reset",
+        "log",
+    ),
     *("cancel", "unwanted", "declare", "declared", "refuse", "refused"),
 )
 
