@@ -134,7 +134,7 @@ async def test_what_was_rolled_back_leaves_a_hole_and_no_more(app, connect):
 
 
 async def test_a_database_that_repeats_reads_by_default(app, conn, database):
-    """Our own connections read committed all the same; for others the frontier says so instead of leaving events out."""
+    """Our own connections read committed all the same; to others the frontier says that it cannot be trusted."""
     name = await conn.fetchval("select current_database()")
     await conn.execute(f"alter database \"{name}\" set default_transaction_isolation = 'repeatable read'")
     await app.log.append("Order-1", some("Placed", 1))
