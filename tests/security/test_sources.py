@@ -67,11 +67,13 @@ JITTER = {
     "demo/workload.py",
     "fleet/store.py",
     "log/append.py",
+    "notices/delivery.py",
     "pg/migrate.py",
     "retry.py",
     "service.py",
     "supervisor.py",
     "torture",
+    "work/setback.py",
 }
 """Where S311 is lifted: chance for pauses and made-up work, never for anything secret, which `secrets` makes."""
 

@@ -260,4 +260,4 @@ async def test_nothing_refused_is_one_statement(app, uploads, rows, store_for):
     await store.reset(100)
     await store.cancel(100)
     assert len(jobs) == 50
-    assert len(statements) == 5, "claim, read, ack, look for silent rows, cancel"
+    assert len(statements) == 6, "token, claim, read, ack, look for silent rows, cancel"

@@ -117,8 +117,8 @@ def act(
     try:
         run(bulk.run(target))
     except BaseException:
-        # a commit whose answer was lost may have happened
-        click.echo(f"{did} at least {counted(bulk.said)}", err=True)
+        if bulk.began:  # a commit whose answer was lost may have happened
+            click.echo(f"{did} at least {counted(bulk.said)}", err=True)
         if as_json:
             dump(bulk.said)
         raise

@@ -29,6 +29,8 @@ class Bulk:
         self._choice = choice
         self._to = to
         self._asked_to_stop = False
+        self.began = False
+        """Whether the database was reached, so that something may have happened."""
         self.said: list[Said] = []
         """What became of each job so far."""
         self.stopped = False
@@ -39,6 +41,7 @@ class Bulk:
     async def run(self, target: Target) -> None:
         """Act until no job is left, the limit is reached or Ctrl-C is pressed."""
         async with target.admin() as admin:
+            self.began = True
             with self._interruptible(), _progress_line():
                 try:
                     await (self._by_filter(admin) if self._choice.ids is None else self._by_id(admin, self._choice.ids))

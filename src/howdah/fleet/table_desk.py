@@ -13,6 +13,7 @@ import asyncpg
 from howdah import service
 from howdah.fleet.belief import unique
 from howdah.fleet.door import RemoteNode
+from howdah.fleet.refusal import bad
 from howdah.fleet.row_leases import Key, RowLeases
 from howdah.job import Job
 from howdah.outcome import Ack, Outcome
@@ -116,13 +117,21 @@ class TableDesk:
 
     async def ack(self, node: int, acks: Sequence[Ack]) -> list[Ack]:
         """Record how attempts ended, of those that are the worker's own."""
+        self._check([ack.job.id for ack in acks])
         own = await self._leases.own(node, [(ack.job.token, ack.job.id) for ack in acks])
         return await self._store.ack([ack for ack in unique(acks) if ack.job.token in own], ())
 
     async def release(self, node: int, keys: Sequence[Key]) -> int:
         """Hand a worker's own rows back."""
+        self._check([id for _, id in keys])
         own = await self._leases.own(node, keys)
         return await self._release([key for key in keys if key[0] in own])
+
+    def _check(self, ids: Sequence[Any]) -> None:
+        """Reject ids that no row of the table can have."""
+        for id in ids:
+            if not self._plan.fits(id):
+                raise bad(f"{str(id)[:50]!r} cannot be the id of a row of {self._plan.options.name!r}", "id")
 
     async def take_back(self, node: int, tokens: Sequence[int] | None = None) -> None:
         """Release what a worker was given: all of it, or these leases, since the answers that named them were lost."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -23,6 +24,8 @@ OWN = 4
 OWN_OF_SILENT = 5
 
 
+INTEGERS = {"int2": 16, "int4": 32, "int8": 64}
+"""Bits of the integer types an id may have."""
 VERBS = (
     *(
         "token",
@@ -54,6 +57,7 @@ class Plan:
         self.purse = Purse(options.budget, table.alias) if options.budget else None
         columns = options.columns
         id_type = table.attributes[columns.id].type
+        self._id_type = id_type
         self._id_is_uuid = id_type == "uuid"
         state = table.attributes[columns.state]
         self._names = {
@@ -92,6 +96,12 @@ class Plan:
     def id(self, value: Any) -> Any:
         """An id as jobs carry it."""
         return str(value) if self._id_is_uuid else value
+
+    def fits(self, id: Any) -> bool:
+        """Whether a row can have this id, as jobs carry it."""
+        if bits := INTEGERS.get(self._id_type):
+            return isinstance(id, int) and not isinstance(id, bool) and -(2 ** (bits - 1)) <= id < 2 ** (bits - 1)
+        return isinstance(id, str) and "\0" not in id and not (self._id_is_uuid and not _is_uuid(id))
 
     def claim(self, extra: Where | None, only: Sequence[Any] | None = None) -> tuple[str, list[Any]]:
         """The statement that claims, and the values of its conditions; ``only``: among these rows."""
@@ -175,3 +185,11 @@ def _check_budget(budget: Budget, table: Relation) -> list[str]:
         elif column.type not in ("int2", "int4", "int8", "float4", "float8", "numeric"):
             wrong.append(f"column {name!r} of table {table} is {column.type}, but {resource} needs a number")
     return wrong
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

@@ -105,6 +105,63 @@ begin
     end if;
 end $howdah$;
 
+-- As in 0001, but the parts of one run keep their order whatever the plan.
+create or replace function {schema}.hand_back(tokens bigint[], charge boolean, why text, out requeued bigint, out ended bigint)
+language sql set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
+    with dropped as (
+        delete from {schema}.lease where token = any(tokens) returning *
+    ),
+    open as materialized (
+        select l.token, l.node, l.claimed_at, i.id, r.rid, r.attempt, j.queue, j.kind, j.priority, j.key,
+            case when exists (select from {schema}.cancel_request c where c.id = i.id) then 'c'
+                 when charge and r.attempt >= j.max_attempts then 'f'
+                 else 'q' end as fate
+        from dropped l
+        cross join lateral unnest(l.rids, l.los, l.his, l.attempts) r(rid, lo, hi, attempt)
+        cross join lateral generate_series(r.lo, r.hi - 1) i(id)
+        join {schema}.job j on j.id = i.id
+        where not exists (select from {schema}.done d where d.id = i.id)
+          and not exists (select from {schema}.gone g where g.token = l.token and g.id = i.id)
+    ),
+    runs as (
+        select min(rid) as rid, min(id) as lo, max(id) + 1 as hi, queue, kind, priority, attempt
+        from (
+            select *, id - row_number() over (partition by queue, kind, priority, attempt order by id) as g
+            from open where fate = 'q') x
+        group by queue, kind, priority, attempt, g
+    ),
+    queued as (
+        -- released jobs keep their place; those of a dead node go to the back, a poison job must not come first again
+        insert into {schema}.ready (rid, lo, hi, queue, kind, priority, attempt)
+        select case when charge then nextval({'schema.arrival'}) else rid end, lo, hi, queue, kind, priority,
+            case when charge then attempt else attempt - 1 end
+        from runs order by rid, lo
+        returning hi - lo as n, queue
+    ),
+    over as (
+        insert into {schema}.done (id, attempt, state, node, error)
+        select id, attempt, fate::"char", node, why from open where fate <> 'q'
+        returning id
+    ),
+    history as (
+        insert into {schema}.attempt (id, attempt, node, outcome, started_at, error, message)
+        select id, attempt, node, 'lost', claimed_at, 'LeaseExpired', why from open where charge
+    ),
+    totals as (
+        insert into {schema}.tally as t (at, queue, kind, outcome, jobs, seconds)
+        select date_trunc('minute', now()), queue, kind, case fate when 'f' then 'failed' when 'c' then 'cancelled' else 'lost' end, count(*), 0
+        from open where charge or fate <> 'q'
+        group by queue, kind, fate order by queue, kind, fate
+        on conflict (at, queue, kind, outcome) do update set jobs = t.jobs + excluded.jobs
+    ),
+    keys as (delete from {schema}.job_key k using open o where o.fate <> 'q' and k.key = o.key and k.id = o.id),
+    wishes as (delete from {schema}.cancel_request c using open o where o.fate = 'c' and c.id = o.id),
+    forget as (delete from {schema}.gone where token = any(tokens)),
+    bell as materialized (select {schema}.ring(queue) from (select distinct queue from queued) q)
+    select coalesce((select sum(n) from queued), 0)::bigint, (select count(*) from over) + 0 * (select count(*) from bell)
+$howdah$;
+
 -- As in 0010, but a lease that its node could not renew since its row was locked is left alone while that node lives.
 create or replace function {schema}.reset(most int default 100, out leases int, out requeued bigint, out ended bigint)
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
