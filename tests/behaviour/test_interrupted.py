@@ -8,7 +8,6 @@ import asyncpg
 import pytest
 
 from howdah import Backoff, Transaction, current_job, telemetry
-from howdah.pg.pool import Direct
 from kit.node import ended, eventually, job, node
 
 pytestmark = pytest.mark.anyio
@@ -43,8 +42,9 @@ async def ledger(conn):
 
 async def hang_up(app, tx):
     """End the connection of a transaction."""
-    other = await asyncpg.connect(app.database.dsn)
-    await other.execute("select pg_terminate_backend($1, 10000)", tx.connection.get_server_pid())
+    pid = await tx.fetchval("select pg_backend_pid()")  # behind a pooler the connection knows another number
+    other = await asyncpg.connect(app.database.dsn, statement_cache_size=0)
+    await other.execute("select pg_terminate_backend($1, 10000)", pid)
     await other.close()
 
 
@@ -150,7 +150,7 @@ async def test_a_connection_lost_in_the_commit_is_not_charged(app, conn, ledger)
 
 
 async def test_a_commit_whose_reply_is_lost_is_not_done_again(app, conn, ledger, monkeypatch):
-    execute, cut, runs, told = Direct.execute, [], [], []
+    execute, cut, runs, told = asyncpg.Connection.execute, [], [], []
     unsubscribe = telemetry.subscribe(
         lambda name, facts: told.extend(ack.outcome.value for ack in facts["acks"]) if name == "job.ack" else None
     )
@@ -163,7 +163,7 @@ async def test_a_commit_whose_reply_is_lost_is_not_done_again(app, conn, ledger,
             raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
         return status
 
-    monkeypatch.setattr(Direct, "execute", cut_off)
+    monkeypatch.setattr(asyncpg.Connection, "execute", cut_off)
 
     @app.task(transactional=True, max_attempts=1)
     async def write(tx: Transaction) -> None:
