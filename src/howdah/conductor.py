@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import asyncpg
 
@@ -17,7 +19,7 @@ from howdah.node.heart import Beat, Heart
 from howdah.node.registry import Registration, node_name
 from howdah.notices.relay import Relay
 from howdah.pg import migrate
-from howdah.pg.database import Database
+from howdah.pg.database import BROKEN, Database
 from howdah.service import end_within, every
 from howdah.upkeep.loops import Upkeep
 from howdah.upkeep.pruner import Retention
@@ -32,6 +34,12 @@ from howdah.work.worker import Worker
 log = logging.getLogger("howdah")
 
 RESET_EVERY = 2.0
+STARTS = 4
+"""Tries of each step of the start."""
+START_PAUSE = 0.5
+"""Seconds between two of them."""
+
+T = TypeVar("T")
 LEAVE_WITHIN = 2.0
 """Seconds each of the loops, and then the connections, have to end: a server that is silent must not keep the node."""
 
@@ -104,13 +112,13 @@ class Conductor:
     async def run(self) -> None:
         """Work until :meth:`stop` (or until nothing is left, when draining)."""
         began = time.monotonic()
-        await migrate.check(self._database)
+        await again_if_broken(lambda: migrate.check(self._database))
         await self._database.check(writes=True)
         options = self._options
         queues = list(options.queues) if options.queues is not None else None
         kinds = [kind for front in self._fronts for kind in front.handlers]
         registration = Registration(self._database, version=__version__, kinds=kinds, options=options)
-        self.node = await registration.insert()
+        self.node = await again_if_broken(registration.insert)
         # the statements of handlers may take as long as their jobs
         pool = await self._database.pool(max(4, min(options.slots, 20)), command_timeout=None)
         over = asyncio.Event()
@@ -143,7 +151,7 @@ class Conductor:
     async def _open(self, site: Site) -> None:
         quiet = Quiet(len(self._fronts) + bool(self._make_crew))
         for front in self._fronts:
-            opened = await front.open(site)
+            opened = await again_if_broken(partial(front.open, site))
             self.open.append(opened)
             slots = self._slots if front.shares_slots else None
             worker = Worker(opened.store, front.handlers, front.options(self._options), slots, quiet)
@@ -153,7 +161,7 @@ class Conductor:
             self.beats.append(opened.beat(worker))
         if self._make_crew:
             self.crew = self._make_crew(site, quiet)
-            await self.crew.open()
+            await again_if_broken(self.crew.open)
             if self._stopping:
                 self.crew.stop(now=self._now)
 
@@ -223,6 +231,17 @@ class Conductor:
             log.warning("could not say goodbye: %s", str(error) or type(error).__name__)
         await end_within(LEAVE_WITHIN, *(asyncio.create_task(opened.close()) for opened in self.open))
         pool.terminate()
+
+
+async def again_if_broken(start: Callable[[], Awaitable[T]]) -> T:
+    """Do a step of the start; a connection that breaks meanwhile is no reason to end the process."""
+    for _ in range(STARTS - 1):
+        try:
+            return await start()
+        except BROKEN as error:
+            log.warning("the start is held up (%s); trying again", error)
+            await asyncio.sleep(START_PAUSE)
+    return await start()
 
 
 def _say(queues: Sequence[str] | None) -> str:

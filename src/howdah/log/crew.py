@@ -87,7 +87,6 @@ class Crew:
         """Make the consumers known to the database, and this node as one that has them."""
         options, database = self._options, self._site.database
         size = min(MOST_CONNECTIONS, 2 * sum(each.options.partitions for each in self._consumers.values()) + 1)
-        self._pool = await database.pool(size, command_timeout=None)
         for consumer in self._consumers.values():
             say = consumer.options
             self._declared[consumer.name] = await self._session.fetchval(
@@ -99,6 +98,7 @@ class Crew:
                 say.start_position,
             )
         await self._announce()
+        self._pool = await database.pool(size, command_timeout=None)  # last: a start that is repeated opens one
         crown: Crown = (
             LeaseCrown(self._session, self._sql, self._site.node, lease=3 * options.rebalance, dead=options.lease)
             if options.leader == "lease"
