@@ -81,14 +81,16 @@ async def test_what_the_old_owner_has_under_way_is_refused(database, conn):
 async def test_an_old_node_that_is_started_again_takes_nothing_back(database, conn):
     old, _ = wanting(database.dsn, OLD)
     new, seen = wanting(database.dsn, NEW)
-    async with node(old, **QUICK), node(new, **QUICK) as second:
-        await eventually(lambda: owned_by(conn, second))
-        async with node(old, **QUICK):
-            await eventually(lambda: registered(conn, 3))
-            last = await append(new, "B")
-            await new.log.wait_for("orders", last, timeout=30)
-            await asyncio.sleep(4 * QUICK["rebalance"])
-            assert await owned_by(conn, second)
+    async with node(old, **QUICK) as first:
+        await eventually(held(conn, first))  # it declares first, or its declaration would be the newer one
+        async with node(new, **QUICK) as second:
+            await eventually(lambda: owned_by(conn, second))
+            async with node(old, **QUICK):
+                await eventually(lambda: registered(conn, 3))
+                last = await append(new, "B")
+                await new.log.wait_for("orders", last, timeout=30)
+                await asyncio.sleep(4 * QUICK["rebalance"])
+                assert await owned_by(conn, second)
     assert seen == [last]
     await old.close()
     await new.close()
@@ -98,6 +100,7 @@ async def test_a_release_that_is_rolled_back_gives_way_after_a_minute(database, 
     old, seen = wanting(database.dsn, OLD)
     new, _ = wanting(database.dsn, NEW)
     async with node(old, **QUICK) as first:
+        await eventually(held(conn, first))  # it declares first, or its declaration would be the newer one
         async with node(new, **QUICK) as second:
             await eventually(lambda: owned_by(conn, second))
         await asyncio.sleep(4 * QUICK["rebalance"])

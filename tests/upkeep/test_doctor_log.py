@@ -219,12 +219,14 @@ async def test_two_apps_that_declare_one_consumer_differently(database: Database
         @app.consumer("Mail", types=types)
         async def mail(event: Any) -> None: ...
 
-    async with node(apps[0]) as first, node(apps[1]) as second:
-        await eventually(lambda: conn.fetchval("select node = $1 from howdah.share", second.node))
-        [release] = await examine(database, "consumers")
-        monkeypatch.setattr(doctor_log, "RELEASE", 0.0)
-        [found] = await examine(database, "consumers")
-        name = await conn.fetchval("select name from howdah.node where id = $1", first.node)
+    async with node(apps[0]) as first:
+        await eventually(lambda: conn.fetchval("select node = $1 from howdah.share", first.node))
+        async with node(apps[1]) as second:
+            await eventually(lambda: conn.fetchval("select node = $1 from howdah.share", second.node))
+            [release] = await examine(database, "consumers")
+            monkeypatch.setattr(doctor_log, "RELEASE", 0.0)
+            [found] = await examine(database, "consumers")
+            name = await conn.fetchval("select name from howdah.node where id = $1", first.node)
     for app in apps:
         await app.close()
 
