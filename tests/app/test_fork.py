@@ -168,17 +168,19 @@ def test_a_child_keeps_no_connection_of_a_killed_parent_open(direct):
     program = PRELUDE + textwrap.dedent(
         """
         app.enqueue_sync(pack.job(0))
-        pid = child(lambda: (print("up", flush=True), time.sleep(25)))
-        print(pid, flush=True)
+        # one write each, so that what one says is never in the middle of what the other says
+        pid = child(lambda: (os.write(1, b"up\\n"), time.sleep(25)))
+        os.write(1, b"%d\\n" % pid)
         time.sleep(60)
         """
     )
     parent = subprocess.Popen(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, direct.dsn], stdout=subprocess.PIPE
     )
+    child = None
     try:
-        said = {parent.stdout.readline().strip(), parent.stdout.readline().strip()}
-        [child] = [int(word) for word in said - {b"up"}]
+        said = {parent.stdout.readline(), parent.stdout.readline()}
+        [child] = [int(word) for word in said - {b"up\n"}]
         assert len(rows(direct.dsn, BACKENDS)) == 1
 
         parent.kill()
@@ -193,7 +195,8 @@ def test_a_child_keeps_no_connection_of_a_killed_parent_open(direct):
         parent.kill()
         parent.wait()
         parent.stdout.close()
-        os.kill(child, signal.SIGKILL)
+        if child is not None:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_a_child_that_kept_the_parents_bridge_would_wait_for_ever(direct):

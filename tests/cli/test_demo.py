@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,18 @@ from kit.command import Command, alive, children, eventually
 from kit.roles import owner
 
 FIGURE = re.compile(r"^  (\w+) +([\d,]+)  ", re.MULTILINE)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that the user the server runs as can reach when the tests run as root.
+
+    Not one of pytest's: each run of pytest closes the folder they are all in to everybody else.
+    """
+    place = Path(tempfile.mkdtemp(prefix="howdah-test-", dir="/var/tmp"))
+    place.chmod(0o711)
+    yield place
+    shutil.rmtree(place)
 
 
 def figures(output: str) -> dict[str, int]:
@@ -71,22 +86,21 @@ def test_the_demo_leaves_a_database_it_was_given_as_it_was(database: Database, d
         assert conn.execute("select count(*) from howdah.job").fetchone() == (0,)
 
 
-def test_dev_runs_an_app_with_a_database_of_its_own(tmp_path: Path) -> None:
-    open_to_all(tmp_path)
+def test_dev_runs_an_app_with_a_database_of_its_own(folder: Path) -> None:
     program = (
         "from howdah import Howdah\napp = Howdah()\n@app.task\nasync def greet(name: str) -> str:\n    return {!r}\n"
     )
-    (tmp_path / "own.py").write_text(program.format("hello"))
+    (folder / "own.py").write_text(program.format("hello"))
 
-    with Command("dev", "-a", "own:app", folder=tmp_path) as dev:
+    with Command("dev", "-a", "own:app", folder=folder) as dev:
         dev.says("starts", 30)
-        note = tmp_path / ".howdah" / "dsn"
+        note = folder / ".howdah" / "dsn"
         assert note.stat().st_mode & 0o777 == 0o600
         dsn = note.read_text()
         assert dsn not in dev.output
         assert ran(dsn) == "hello"
 
-        (tmp_path / "own.py").write_text(program.format("good day"))
+        (folder / "own.py").write_text(program.format("good day"))
         dev.says("changed; starting anew")
         eventually(lambda: dev.output.count("starts: ") == 2, why=lambda: dev.output)
         assert ran(dsn) == "good day"
@@ -116,10 +130,3 @@ def ran(dsn: str) -> Any:
 
 def family_of(command: Command) -> list[int]:
     return [pid for child in command.children for pid in (child, *children(child))]
-
-
-def open_to_all(folder: Path) -> None:
-    """Let the user the server runs as through, when the tests run as root."""
-    while folder.stat().st_mode & 0o777 == 0o700:
-        folder.chmod(0o711)
-        folder = folder.parent

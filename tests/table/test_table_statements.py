@@ -6,9 +6,12 @@ import re
 
 import pytest
 
+from howdah.errors import ConfigError
 from howdah.table.columns import Columns
+from howdah.table.options import TableOptions
 from howdah.table.plan import Plan
 from howdah.table.statements import build, read
+from howdah.table.where import Where
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +46,30 @@ async def test_a_statement_prepares_and_names_its_parameters(conn, verb):
     assert header.startswith(f"-- {verb}: ")
     missing = set(re.findall(r"\$\d+", body)) - set(re.findall(r"\$\d+", header))
     assert not missing, f"the header of {verb}.sql does not name {sorted(missing)}"
+
+
+HELD = """
+select count(*) from pg_locks
+where pid = $1 and locktype in ('relation', 'virtualxid') and pid <> pg_backend_pid()
+"""
+
+
+@pytest.mark.parametrize("where", [None, "no such column"])
+async def test_checking_a_table_leaves_no_transaction_open(conn, direct, where):
+    """A connection of a pool may be used next in an hour, or begin a transaction of another isolation level."""
+    await conn.execute(ddl())
+    checked = await direct.connect("test")
+    try:
+        try:
+            await Plan.make(checked, TableOptions(table="uploads", where=where and Where(where)), "howdah")
+        except ConfigError:
+            assert where
+
+        assert await conn.fetchval(HELD, checked.get_server_pid()) == 0
+        async with checked.transaction(isolation="repeatable_read", readonly=True):
+            assert await checked.fetchval("select 1") == 1
+    finally:
+        await checked.close()
 
 
 def scans(node):

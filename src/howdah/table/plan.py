@@ -154,7 +154,10 @@ class Plan:
         wheres = f"where {self.options.where!r}" if self.options.where else "order_by"
         for statement, what in ((self.claim(None)[0], wheres), (self.sql["hydrate"], "a record or its expressions")):
             try:
-                await conn.prepare(statement, name="", timeout=5)  # unnamed, for the sake of poolers
+                # asyncpg ends a prepare with Flush, not Sync: without a transaction that ends, the server would stay in
+                # one of its own, with a snapshot and locks, until the connection is used again
+                async with conn.transaction():
+                    await conn.prepare(statement, name="", timeout=5)  # unnamed, for the sake of poolers
             except TimeoutError:  # somebody has locked it; claims will say the same, and wait
                 log.warning("table %s is locked just now, so its conditions are not checked", self.options.name)
             except (asyncpg.SyntaxOrAccessError, asyncpg.DataError) as error:
