@@ -23,6 +23,7 @@ from howdah.pg import embedded, migrate
 from howdah.pg.database import Database
 from howdah.torture.servers.pooler import Pooler
 from kit.roles import AS_ROLES, as_role, drop_roles, give_passwords, run_roles, settle
+from kit.signals import pass_on_none_ignored
 
 numbers = itertools.count()
 
@@ -40,6 +41,11 @@ class NamedServer:
 
     def dsn_for(self, database: str) -> str:
         return urlunsplit(urlsplit(self.dsn)._replace(path="/" + quote(database, safe="")))
+
+
+def pytest_configure() -> None:
+    """Let signals end what tests start, however the tests themselves were started."""
+    pass_on_none_ignored()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from kit.node import eventually, job, node, quick, state
+from kit.waits import claims_held_up
 
 pytestmark = pytest.mark.anyio
 
@@ -93,6 +94,26 @@ async def test_a_stop_before_the_start_is_a_stop(app):
     conductor = app.conductor(quick())
     conductor.stop()
     await asyncio.wait_for(conductor.run(), 30)
+
+
+async def test_a_claim_answered_after_the_stop_starts_nothing(app, conn, direct):
+    began = []
+
+    @app.task
+    async def note() -> None:
+        began.append(1)
+
+    made = await note.enqueue()
+    conductor = app.conductor(quick(lease=30.0, poll=0.1), upkeep=False)
+    async with claims_held_up(direct) as one_waits:
+        task = asyncio.create_task(conductor.run())
+        await one_waits()
+        conductor.stop()
+    await asyncio.wait_for(task, 30)
+
+    row = await job(conn, made.id)
+    assert (began, row["state"], row["attempt"]) == ([], "queued", 0)
+    assert await conn.fetchval("select count(*) from howdah.lease") == 0
 
 
 async def test_many_stops_at_any_moment_lose_nothing(app, conn):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import socket
+import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ import pytest
 from howdah.pg import embedded, migrate
 from howdah.pg.database import Database
 from kit.command import Command, Jobs, eventually
+from kit.signals import STOPS, pass_on_none_ignored
 
 WORKER = ("worker", "-a", "kit.chores:app")
 
@@ -171,6 +174,19 @@ def test_a_hangup_is_ignored_under_nohup(database: Database, jobs: Jobs) -> None
         worker.send(signal.SIGUSR1)  # signals come in the order of their numbers, so this one is answered later
         worker.says("1 running:")
         assert "draining" not in worker.output
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_signals_end_what_tests_start_even_if_the_tests_ignore_them(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        pass_on_none_ignored()
+        os.kill(os.getpid(), number)
+        with subprocess.Popen(["sleep", "60"]) as child:
+            child.send_signal(number)
+            assert child.wait(30) == -number
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_dump_shows_what_blocks_the_event_loop(database: Database, jobs: Jobs) -> None:

@@ -18,9 +18,11 @@ from howdah.fleet.client import Client
 from howdah.fleet.ease import SHORTEST, Ease
 from howdah.fleet.remote import RemoteConductor
 from howdah.fleet.store import RemoteStore
+from howdah.pg.database import Database
 from kit import errands
 from kit.node import ended, eventually, quick, state
 from kit.remote import JOB, registered, remote, runs
+from kit.waits import claims_held_up
 
 pytestmark = pytest.mark.anyio
 
@@ -57,6 +59,20 @@ async def test_a_worker_that_is_asked_to_drain_takes_no_more_and_ends(app: Howda
         assert await state(conn, id) == "done"
         assert await state(conn, later) == "queued"
         assert await plane.status(conductor.node) == "offline"
+
+
+async def test_a_claim_answered_after_the_stop_starts_nothing(served: Plane, conn: Any, direct: Database) -> None:
+    id = await served.enqueue("traced")
+    conductor = RemoteConductor(errands.app, quick(), lambda: Client(served.url, served.tokens["work"]))
+    async with claims_held_up(direct) as one_waits:
+        running = asyncio.create_task(conductor.run())
+        await one_waits()
+        conductor.stop()
+    await asyncio.wait_for(running, 60)
+
+    row = await conn.fetchrow(JOB, id)
+    assert (row["state"], row["attempt"], row["resets"]) == ("queued", 0, 0)
+    assert await conn.fetchval("select count(*) from howdah.lease") == 0
 
 
 async def test_a_worker_nobody_knows_any_more_registers_again(served: Plane, conn: Any) -> None:

@@ -133,7 +133,9 @@ class Model:
                 continue
             lease = self.leases.get(ack.job.token)
             if job.place == "lease" and job.token == ack.job.token and lease and lease.node == node:
-                accepted[ack.job.token, job.id] = OUTCOMES[self._end(job, CODES[ack.outcome], node)]
+                code = "s" if ack.outcome is Outcome.RELEASED and ack.delay else CODES[ack.outcome]
+                fate = self._end(job, code, node)
+                accepted[ack.job.token, job.id] = OUTCOMES[CODES[ack.outcome] if fate == code else fate]
             elif job.place == "done" and (job.node, job.used) == (node, ack.job.attempt):
                 accepted[ack.job.token, job.id] = OUTCOMES[job.state or ""]  # said before; only the answer was lost
         for token in finished:

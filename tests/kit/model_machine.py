@@ -11,7 +11,7 @@ from kit.interleave_jobs import STATEMENTS
 from kit.model import Model
 from kit.model_moves import Fault, Wrong, faults, new_jobs, outcomes, sides
 from kit.model_people import People
-from kit.model_world import FALL_DUE, LAPSE, LEASE, Side, failed, transact
+from kit.model_world import BROKEN_OFF, FALL_DUE, LAPSE, LEASE, Side, failed, set_back, transact
 
 
 class Life(People):
@@ -104,7 +104,8 @@ class Life(People):
         if not acks and not finished:
             side.unsaid = None
             return
-        said = [Ack(ack.job, ack.outcome, 1) for ack in acks]  # the store notes in them what became of each
+        # not the same ones: the store notes in them what became of each
+        said = [Ack(ack.job, ack.outcome, 1, delay=ack.delay) for ack in acks]
         plain = [ack for ack in said if ack.outcome is Outcome.OK and ack.job.key is None]
         other = [ack for ack in said if ack not in plain]
         tokens = {ack.job.token for ack in plain}
@@ -130,13 +131,13 @@ class Life(People):
         job = list(side.jobs.values())[place % len(side.jobs)]
         after = self.model.copy()
         committed = after.transact(side.node, job.token, job.id)
-        answered, said = self._attempt(lambda: transact(side, job), fault)
+        answered, said = self._attempt(lambda: transact(side, job), fault, BROKEN_OFF)
         if answered:
             self._agree("done" if committed else "lost", said)
             finished = side.count([job])
             side.unsaid = ([], finished) if finished else None
-        else:  # as a worker does: the attempt failed, as far as it knows
-            side.unsaid = [failed(job, Outcome.RETRY)], side.count([job])
+        else:  # as a worker does: the attempt goes back uncharged, unless it was committed after all
+            side.unsaid = [set_back(job)], side.count([job])
         self._either(answered, after)
 
     @precondition(lambda self: any(side.left for side in self.world.sides))

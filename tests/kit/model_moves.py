@@ -13,7 +13,7 @@ from howdah.outcome import Outcome
 from kit.model import Model
 from kit.model_check import wrongs
 from kit.model_wire import When
-from kit.model_world import KIND, Side, World
+from kit.model_world import KIND, LOST, Errors, Side, World
 
 Fault = tuple[int, When] | None
 
@@ -57,9 +57,9 @@ class Moves(RuleBasedStateMachine):
         """Nodes that have something to say."""
         return [side for side in self.world.sides if side.jobs or side.unsaid]
 
-    def _attempt(self, doing: Callable[[], Awaitable[Any]], fault: Fault) -> tuple[bool, Any]:
+    def _attempt(self, doing: Callable[[], Awaitable[Any]], fault: Fault, lost: Errors = LOST) -> tuple[bool, Any]:
         try:
-            return self.world.attempt(doing, fault)
+            return self.world.attempt(doing, fault, lost)
         except Exception as error:
             raise Wrong(f"this must not be raised: {error!r}") from error
 

@@ -15,15 +15,19 @@ from howdah.jobs.client import Client
 from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
 from howdah.pg.database import Session
+from howdah.store import Interrupted
 from kit.interleave_jobs import EMPTY, PORTRAIT, STATEMENTS
 from kit.model_wire import Faults, When, WiredDatabase
 from kit.node import eventually
 
+Errors = tuple[type[Exception], ...]
 KIND = "note"
 LEASE = 3600.0
 """No lease ends by itself while an example runs."""
 LOST = (DatabaseUnreachable, TransactionLost, ConnectionError)
 """How those who ask hear that the wire broke."""
+BROKEN_OFF = (Interrupted,)
+"""How a worker hears it about the transaction of a handler: an error of any other kind would be charged."""
 LAPSE = "update howdah.lease set expires_at = now() - interval '1 second' where node = $1"
 FALL_DUE = "update howdah.later set due_at = now() - interval '1 second'"
 
@@ -102,13 +106,15 @@ class World:
         self.run(self._leave(side))
         return self.run(self._join())
 
-    def attempt(self, doing: Callable[[], Awaitable[Any]], fault: tuple[int, When] | None) -> tuple[bool, Any]:
-        """Do something while the wire may break: whether an answer came, and which."""
+    def attempt(
+        self, doing: Callable[[], Awaitable[Any]], fault: tuple[int, When] | None, lost: Errors = LOST
+    ) -> tuple[bool, Any]:
+        """Do something while the wire may break, which raises one of ``lost``: whether an answer came, and which."""
         if fault:
             self.faults.arm(*fault)
         try:
             return True, self.run(doing())
-        except LOST:
+        except lost:
             if self.faults.struck is None:
                 raise
             self.run(self._end_of(self.faults.struck))
@@ -221,6 +227,11 @@ async def transact(side: Side, job: Job) -> str:
 
 def failed(job: Job, outcome: Outcome) -> Ack:
     """An attempt that did not simply succeed."""
-    if outcome is Outcome.OK:
+    if outcome in (Outcome.OK, Outcome.RELEASED):
         return Ack(job, outcome, 1)
     return Ack(job, outcome, 1, error="E", message="on purpose", delay=1000.0)
+
+
+def set_back(job: Job) -> Ack:
+    """An attempt whose transaction was broken off: it goes back and waits, and is not charged."""
+    return Ack(job, Outcome.RELEASED, 1, delay=1000.0)

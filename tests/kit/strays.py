@@ -80,8 +80,18 @@ def ends_with(what: str) -> object:
             return Snooze(10**30)
         case "an endless snooze":
             return Snooze(10**400)
+        case "a snooze into the past":
+            return Snooze(-1)
         case "a snooze that is no number":
             return Snooze("soon")  # type: ignore[arg-type]
+        case "a cancel that names a secret":
+            return Cancel("token=hunter2\0")
+        case "a long cancel":
+            return Cancel("x" * 100_000)
+        case "a cancel without a word":
+            return Cancel(None)  # type: ignore[arg-type]
+        case "a cancel that is a number":
+            return Cancel(17)  # type: ignore[arg-type]
         case "a cancel that is no text":
             return Cancel("no \ud800")
         case "an error that is no text":

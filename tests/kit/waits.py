@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from howdah.pg.database import Database
+from kit.node import eventually
 
 EVERY = 0.02
 
@@ -63,3 +66,24 @@ class Holder:
 
     async def let_go(self) -> None:
         await self._transaction.commit()
+
+
+CLAIM_WAITS = """
+    select exists (
+        select from pg_stat_activity where application_name = 'howdah claim' and $1 = any(pg_blocking_pids(pid))
+    )
+"""
+
+
+@asynccontextmanager
+async def claims_held_up(database: Database) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
+    """No claim is answered before the block ends; gives a function that waits until one has come."""
+    conn = await database.connect("holds up")
+    watch = await database.connect("waits")
+    try:
+        async with conn.transaction():
+            await conn.execute("lock table howdah.ready in share mode")
+            yield lambda: eventually(lambda: watch.fetchval(CLAIM_WAITS, conn.get_server_pid()))
+    finally:
+        await conn.close()
+        await watch.close()

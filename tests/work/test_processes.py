@@ -15,6 +15,7 @@ from howdah.handler import Handler
 from howdah.job import Job, current
 from howdah.journal import Said, voice
 from howdah.outcome import Outcome
+from howdah.retry import LONGEST_DELAY
 from howdah.work.executors.process import ProcessDied
 from kit import strays
 from kit.command import TESTS, alive
@@ -153,10 +154,15 @@ OUTCOMES = [
     "too large",
     "a long snooze",
     "an endless snooze",
+    "a cancel that names a secret",
+    "a long cancel",
+    "a cancel without a word",
+    "a cancel that is a number",
+    "a snooze into the past",
     "a snooze that is no number",
     "an odd error",
 ]
-FAILURES = OUTCOMES[6:]
+SNOOZES, CANCELS, FAILURES = OUTCOMES[6:8], OUTCOMES[8:12], OUTCOMES[12:]
 
 
 async def test_an_outcome_of_a_process_is_that_of_a_thread():
@@ -165,13 +171,19 @@ async def test_an_outcome_of_a_process_is_that_of_a_thread():
     there = await acks("process", strays.ends_with, *jobs)
 
     for what, one, other in zip(OUTCOMES, here, there, strict=True):
-        assert one.outcome == other.outcome, what
-        if what in FAILURES:
+        for aspect in ("outcome", "error", "message", "result"):
+            assert getattr(one, aspect) == getattr(other, aspect), (what, aspect)
+        if what in SNOOZES:
+            assert other.outcome is Outcome.SNOOZED, what
+            assert one.delay == other.delay == LONGEST_DELAY, what
+        elif what in CANCELS:
+            assert other.outcome is Outcome.CANCELLED, what
+        elif what in FAILURES:
             assert other.outcome is Outcome.FAILED, what
             assert other.message, what
             assert "exited" not in other.message, what
         else:
-            assert (one.error, one.message, one.result) == (other.error, other.message, other.result), what
+            assert other.outcome is Outcome.OK, what
     assert there[1].result == b"1180591620717411303424"
     assert {ack.error for ack in there[3:6]} == {"ResultNotStored"}
 

@@ -173,11 +173,13 @@ class Worker:
             acker.result()
 
     async def _claim(self) -> None:
-        """Claim until stopped. A claim that is not answered then must not use up the grace."""
+        """Claim until stopped. A claim that is answered later starts nothing, and must not use up the grace."""
         claiming = asyncio.create_task(self._claim_until_stopped(), name="howdah claim")
         stopping = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait({claiming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if self._stop.is_set():
+                self._hand_back(self._inbox.drop_all())  # or what ends meanwhile would make room for them
         finally:
             stopping.cancel()
             await end_within(CLAIM_WITHIN, claiming)
@@ -230,7 +232,8 @@ class Worker:
         for token, left in Counter(job.token for job in jobs).items():
             self._leases[token] = Lease(left, began)
         self._inbox.put(jobs)
-        if time.monotonic() - began > self._options.lease:  # we were frozen, or the network was
+        late = time.monotonic() - began > self._options.lease  # we were frozen, or the network was
+        if late or self._stop.is_set():
             self._hand_back(self._inbox.drop_leases({job.token for job in jobs}))
         self._attempts.fill()
         await asyncio.sleep(0)

@@ -18,11 +18,10 @@ from typing import Any
 import msgspec
 
 from howdah.arguments import encode
-from howdah.errors import ArgumentError
 from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
 from howdah.journal import Said, voice
-from howdah.outcome import Cancel, Snooze
+from howdah.outcome import Cancel, Snooze, clean
 from howdah.scrub import scrub, told
 from howdah.work.executors.guard import stand_guard
 from howdah.work.executors.wire import Answer, Question, find
@@ -132,18 +131,16 @@ def _answer(question: Question) -> Answer:
 
 
 def _outcome(value: Any, largest: int) -> Answer:
-    match value:
+    match clean(value):
         case None:
             return Answer()
         case Snooze(seconds=seconds):
-            if not isinstance(seconds, int | float):
-                raise ArgumentError(f"cannot snooze for {seconds!r} seconds")
-            return Answer(snooze=float(seconds))
+            return Answer(snooze=seconds)
         case Cancel(reason=reason):
-            return Answer(cancel=scrub(reason))
+            return Answer(cancel=reason)
     try:
         return Answer(result=encode(value, what="the result", largest=largest))
-    except ArgumentError as error:
+    except Exception as error:
         return Answer(not_stored=str(error))
 
 
