@@ -40,6 +40,14 @@ async def test_every_registration_is_a_worker_of_its_own(plane):
     assert one.credential != two.credential
 
 
+async def test_workers_are_listed_newest_first_whatever_their_ids(plane, conn):
+    await conn.execute(
+        """insert into howdah.node (id, name, started_at)
+        values (2000000001, 'old', now() - interval '1 hour'), (1500000001, 'new', now())"""
+    )
+    assert [each["name"] for each in (await plane.get("/workers")).body["workers"]] == ["new", "old"]
+
+
 WRONG_REGISTRATIONS = [
     ({"hostname": ""}, "hostname"),
     ({"hostname": "a\x1b[2J"}, "hostname"),

@@ -247,6 +247,15 @@ async def test_running_jobs_are_counted_by_queue(busy):
     assert gone.stopped_at is not None
 
 
+async def test_nodes_are_listed_newest_first_whatever_their_ids(app, conn):
+    await conn.execute(
+        """insert into howdah.node (id, name, started_at)
+        values (2000000001, 'old:1', now() - interval '2 hours'), (1500000001, 'new:3', now()),
+            (1800000001, 'middle:2', now() - interval '1 hour')"""
+    )
+    assert [each.name for each in await app.admin.nodes()] == ["new:3", "middle:2", "old:1"]
+
+
 async def test_retry_says_what_became_of_each(busy):
     done = await busy.tasks["send"].enqueue()
     failed = await busy.tasks["poison"].enqueue()

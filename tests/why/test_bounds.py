@@ -83,6 +83,21 @@ async def test_a_look_that_takes_too_long_is_given_up(
     await app.close()
 
 
+async def test_of_too_many_nodes_the_newest_are_looked_at(app: Howdah, send: Any, conn: Any, monkeypatch: Any) -> None:
+    """Whatever their ids: those are random."""
+    made = await send.enqueue()
+    await conn.execute(
+        """insert into howdah.node (id, name, kinds, slots, started_at)
+        values (2000000001, 'old:1', '{other}', 5, now() - interval '1 hour'),
+            (1500000001, 'new:2', '{other}', 5, now())"""
+    )
+    monkeypatch.setattr(room, "MOST_NODES", 1)
+    facts = " ".join(gate.fact for gate in await app.why.job(made.id))
+    assert "new:2" in facts
+    assert "old:1" not in facts
+    await app.close()
+
+
 async def test_many_nodes_and_long_texts_stay_short(app: Howdah, send: Any, ask: Any, conn: Any) -> None:
     made = await send.enqueue()
     await conn.execute(

@@ -3,4 +3,4 @@
 select id, name, state, running, slots
 from {schema}.node
 where state <> 'offline'
-order by id
+order by started_at, id

@@ -9,5 +9,5 @@ select n.id, n.name, n.state, n.version, n.queues, n.kinds, n.slots, n.running, 
 from {schema}.node n
 left join (select node, count(*) as leases from {schema}.lease group by node) l on l.node = n.id
 where $1::boolean or n.state <> 'offline'
-order by n.id desc
+order by n.started_at desc, n.id desc
 limit $2

@@ -7,5 +7,5 @@ select n.id, n.name, n.state = 'draining' or n.leaving as draining, n.version, n
     greatest(0, extract(epoch from clock_timestamp() - n.beat_at))::float8 as silent
 from {schema}.node n
 where n.state <> 'offline'
-order by n.id desc
+order by n.started_at desc, n.id desc
 limit $1
