@@ -76,6 +76,8 @@ def ends_with(what: str) -> object:
             return "\ud800"
         case "too large":
             return "x" * 2_000_000
+        case "a result whose own code fails":
+            return _Unwilling()
         case "a long snooze":
             return Snooze(10**30)
         case "an endless snooze":
@@ -100,6 +102,11 @@ def ends_with(what: str) -> object:
             raise _Odd
         case _:
             return {"fine": what}
+
+
+class _Unwilling:
+    def model_dump(self, mode: str) -> object:
+        raise LookupError(f"there is no {mode} of it")
 
 
 class _Odd(Exception):

@@ -152,6 +152,7 @@ OUTCOMES = [
     "no JSON",
     "a lone surrogate",
     "too large",
+    "a result whose own code fails",
     "a long snooze",
     "an endless snooze",
     "a cancel that names a secret",
@@ -162,7 +163,7 @@ OUTCOMES = [
     "a snooze that is no number",
     "an odd error",
 ]
-SNOOZES, CANCELS, FAILURES = OUTCOMES[6:8], OUTCOMES[8:12], OUTCOMES[12:]
+SNOOZES, CANCELS, FAILURES = OUTCOMES[7:9], OUTCOMES[9:13], OUTCOMES[13:]
 
 
 async def test_an_outcome_of_a_process_is_that_of_a_thread():
@@ -185,7 +186,7 @@ async def test_an_outcome_of_a_process_is_that_of_a_thread():
         else:
             assert other.outcome is Outcome.OK, what
     assert there[1].result == b"1180591620717411303424"
-    assert {ack.error for ack in there[3:6]} == {"ResultNotStored"}
+    assert {ack.error for ack in there[3:7]} == {"ResultNotStored"}
 
 
 @pytest.mark.parametrize(
