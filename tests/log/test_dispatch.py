@@ -13,7 +13,7 @@ import pytest
 
 from howdah import Howdah
 from howdah.log.crew import channel
-from howdah.log.dispatch import Dispatcher
+from howdah.log.dispatch import FLOWING, Dispatcher
 from howdah.log.pace import Pace
 from kit.node import POLL_ONLY, eventually, node
 
@@ -157,11 +157,13 @@ async def test_news_between_a_read_and_a_wait_end_the_wait(app, database):
 async def test_a_ring_during_a_look_leads_to_another_look(database):
     dispatcher = Dispatcher(database, interval=LONG, hears=lambda: True)
     stop = asyncio.Event()
+    await dispatcher.look()  # the first one begins the run of the server: that is news
+    await asyncio.sleep(1.5 * FLOWING)  # and now nothing has moved for a while
     async with dispatcher._session.use():  # holds up the look
         running = asyncio.create_task(dispatcher.run(stop))
         await asyncio.sleep(0.1)
         dispatcher.ring()
-    await eventually(lambda: _looked(dispatcher, 4))
+    await eventually(lambda: _looked(dispatcher, 1 + 4))  # each of the two turns looks once more before it rests
     stop.set()
     await running
 
