@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
-from howdah import ConfigError, DatabaseUnreachable, Howdah, Retry, Transaction
+from howdah import ConfigError, DatabaseUnreachable, Howdah
 from howdah.jobs.new import NewJob
 from howdah.pg.database import Database
 from howdah.pg.settings import STEADY
-from howdah.pg.sql import identifier, literal
-from howdah.upkeep.pruner import Pruner, Retention
-from kit.node import eventually, node
+from howdah.pg.sql import identifier
+from kit.node import eventually
 from kit.refuser import Refuser
+from kit.settled import apply, shop
 
 pytestmark = [pytest.mark.anyio, pytest.mark.superuser("settings of a database are its owner's")]
 
@@ -43,8 +42,16 @@ HARMLESS: dict[str, dict[str, str]] = {
         "jit": "on",
         "jit_above_cost": "0",
         "plan_cache_mode": "force_custom_plan",
+        "enable_tidscan": "off",
+        "enable_hashagg": "off",
+        "enable_mergejoin": "off",
+        "enable_material": "off",
+        "enable_memoize": "off",
+        "enable_partition_pruning": "off",
         "work_mem": "64kB",
         "join_collapse_limit": "1",
+        "debug_parallel_query": "on",
+        "force_parallel_mode": "on",
     },
     "strings": {
         "standard_conforming_strings": "off",
@@ -58,7 +65,17 @@ HARMLESS: dict[str, dict[str, str]] = {
         "statement_timeout": "20s",
         "lock_timeout": "10s",
         "idle_in_transaction_session_timeout": "20s",
+        "idle_session_timeout": "200ms",
         "transaction_timeout": "200ms",
+    },
+    "errors": {
+        "exit_on_error": "on",
+        "track_activities": "off",
+        "stats_fetch_consistency": "snapshot",
+        "lock_timeout": "500ms",
+        "xmloption": "document",
+        "gin_fuzzy_search_limit": "1",
+        "temp_file_limit": "1MB",
     },
     "the rest": {
         "synchronous_commit": "off",
@@ -70,90 +87,6 @@ HARMLESS: dict[str, dict[str, str]] = {
         "search_path": "nowhere",
     },
 }
-
-
-@dataclass
-class Shop:
-    """A small application that uses everything once, and what it did."""
-
-    app: Howdah
-    done: list[str]
-
-    async def run(self, conn: Any) -> None:
-        """Enqueue, work, consume, tidy; returns when everything happened."""
-        app, done = self.app, self.done
-        await app.enqueue(app.tasks["succeed"].job())
-        await app.enqueue_many(app.tasks["succeed"].job() for _ in range(3))
-        await app.enqueue(app.tasks["flaky"].job())
-        await app.enqueue(app.tasks["write"].job())
-        await app.enqueue(app.tasks["succeed"].using(key="k", delay=0.1).job())
-        await app.log.append("Order-1", [{"type": "Placed", "data": {"n": 1}}])
-        everything = {"succeed": 5, "flaky": 2, "write": 1, "follow": 1}
-
-        async def complete() -> bool:
-            counts = {name: done.count(name) for name in everything}
-            rows = await conn.fetch("select kind, state, count(*) as n from howdah.jobs group by 1, 2")
-            states = {(row["kind"], row["state"]): row["n"] for row in rows}
-            ended = {("succeed", "done"): 5, ("flaky", "done"): 1, ("write", "done"): 1}
-            checkpoint = await conn.fetchval("select min(position) from howdah.checkpoint")
-            fired = states.get(("tick", "done"), 0)
-            return counts == everything and ended.items() <= states.items() and bool(fired) and bool(checkpoint)
-
-        async with node(app):
-            await eventually(complete, 60)
-        assert await conn.fetchval("select count(*) from written") == 1
-
-    async def tidy(self, conn: Any) -> None:
-        """Prune everything; the partitions to come are there."""
-        partitions = "select count(*) from pg_inherits where inhparent = 'howdah.job'::regclass"
-        assert await conn.fetchval(partitions) > 1
-        session = await self.app.database.connect("test")
-        await session.fetchval("select howdah.grow()")  # one more, if no node has made it since the last job
-        assert await session.fetchval("select howdah.grow()") == 0  # finds those that are there
-        await session.close()
-        await Pruner(self.app.database, Retention(done=0, failed=0)).prune()
-        assert await conn.fetchval("select count(*) from howdah.done") == 0
-
-
-def shop(dsn: str) -> Shop:
-    app, done = Howdah(dsn), []
-
-    @app.task
-    async def succeed() -> None:
-        done.append("succeed")
-
-    @app.task
-    async def flaky() -> None:
-        done.append("flaky")
-        if done.count("flaky") == 1:
-            raise Retry("not yet", after=0.1)
-
-    @app.task(transactional=True)
-    async def write(tx: Transaction) -> None:
-        await tx.execute("insert into public.written values (now())")
-        await tx.execute("select pg_sleep(0.3)")
-        done.append("write")
-
-    @app.task
-    async def tick() -> None: ...
-
-    app.schedule("tick", tick.job(), cron="* * * * * *")
-
-    @app.consumer("follow")
-    async def follow(event: Any, tx: Any) -> None:
-        await tx.execute("select 1")
-        done.append("follow")
-
-    return Shop(app, done)
-
-
-async def apply(conn: Any, dsn: str, settings: dict[str, str]) -> None:
-    """Let every new session of the database have these settings."""
-    known = {row["name"].lower() for row in await conn.fetch("select name from pg_settings")}
-    for name, value in settings.items():
-        if name.lower() in known:
-            database = identifier(urlsplit(dsn).path[1:])
-            await conn.execute(f"alter database {database} set {name} = {literal(value)}")
 
 
 @pytest.fixture
@@ -173,18 +106,25 @@ async def test_an_application_works_with(direct, ready, name):
     await made.app.close()
 
 
-async def test_settings_of_a_role_are_met_like_those_of_a_database(direct, ready):
+EVERYTHING = {name: value for settings in HARMLESS.values() for name, value in settings.items()}
+ROLES = {"role": "alter role howdah_strict", "role in a database": "alter role howdah_strict in database {database}"}
+
+
+@pytest.mark.parametrize("scope", ROLES)
+async def test_settings_of_a_role_are_met_like_those_of_a_database(direct, ready, scope):
     await ready.execute("drop role if exists howdah_strict")
     await ready.execute("create role howdah_strict login superuser password 'strict'")
     try:
-        for name, value in ISOLATION.items():
-            await ready.execute(f"alter role howdah_strict set {name} = {literal(value)}")
+        await apply(ready, direct.dsn, EVERYTHING | ISOLATION, ROLES[scope])
         parts = urlsplit(direct.dsn)
         strict = parts._replace(netloc=f"howdah_strict:strict@{parts.netloc.rpartition('@')[2]}").geturl()
         made = shop(strict)
 
         await made.run(ready)
         await made.app.close()
+        plain = await asyncpg.connect(strict)  # negative control: connections that are not Howdah's have them
+        assert await plain.fetchval("show default_transaction_isolation") == "serializable"
+        await plain.close()
     finally:
         await ready.execute("reassign owned by howdah_strict to current_user")
         await ready.execute("drop role howdah_strict")
@@ -199,6 +139,20 @@ async def test_the_settings_are_really_in_force_for_others(direct, ready):
     assert await plain.fetchval("show default_transaction_isolation") == "serializable"
     assert await plain.fetchval("show lock_timeout") == "10s"
     await plain.close()
+
+
+async def test_a_connection_that_is_idle_for_long_is_not_ended_by_the_server(direct, ready, monkeypatch):
+    await apply(ready, direct.dsn, {"idle_session_timeout": "50ms"})
+    kept = await direct.connect("test")
+    monkeypatch.delitem(STEADY, "idle_session_timeout")
+    ended = await Database(direct.dsn).connect("test")  # negative control
+
+    async def closed() -> bool:
+        return bool(ended.is_closed())
+
+    await eventually(closed)
+    assert await kept.fetchval("select 1") == 1
+    await kept.close()
 
 
 async def test_without_what_howdah_sends_the_node_is_refused_by_name(direct, ready, monkeypatch):

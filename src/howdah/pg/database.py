@@ -110,6 +110,8 @@ class Database:
         conn = await self.connect("check")
         try:
             await settings.refuse(conn, writes=writes)
+            if not self._checked:
+                await settings.warn(conn)
             self._checked = True
         finally:
             conn.terminate()

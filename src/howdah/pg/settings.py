@@ -7,9 +7,12 @@ transaction pooler takes neither, so there a setting that would break something 
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from howdah.errors import ConfigError
+
+log = logging.getLogger("howdah")
 
 # Hot statements must not depend on what ANALYZE saw last; see docs/why/engine.md.
 STEADY = {
@@ -22,6 +25,8 @@ STEADY = {
     "default_transaction_isolation": "read committed",
     "default_transaction_deferrable": "off",
     "standard_conforming_strings": "on",
+    # the server would end connections that listen, and a pooled one in the moment in which it is used
+    "idle_session_timeout": "0",
 }
 # A queue that was analyzed empty and then filled would be read and sorted whole, to take its first rows.
 STEADIER = {"claim": {"enable_bitmapscan": "off"}}
@@ -31,11 +36,13 @@ select pg_catalog.pg_backend_pid() as pid,
     pg_catalog.current_setting('default_transaction_isolation') as isolation,
     pg_catalog.current_setting('default_transaction_read_only') as read_only,
     pg_catalog.current_setting('standard_conforming_strings') as strings,
+    pg_catalog.current_setting('synchronous_commit') as commit,
     coalesce(pg_catalog.current_setting('transaction_timeout', true), '0') as transaction_timeout,
     pg_catalog.current_setting('session_replication_role') as replication_role,
     pg_catalog.current_setting('search_path') as path,
     pg_catalog.current_schemas(true)::pg_catalog.text[] as schemas
 """
+SOURCE = "select source from pg_catalog.pg_settings where name = $1"
 SET = "select pg_catalog.set_config($1, $2, false)"
 # Without pg_catalog in the list PostgreSQL searches it first. Not listed first: that is where new tables would go.
 SET_PATH = """
@@ -53,6 +60,10 @@ async def settle(conn: Any) -> int | None:
         return None
     if row["transaction_timeout"] != "0":  # new in PostgreSQL 17, and unknown to startup before
         await conn.execute(SET, "transaction_timeout", "0")
+    # A job or an outcome that was acknowledged must survive a crash of the server. Not sent at startup, where it would
+    # weaken remote_apply. In the DSN it is a decision about Howdah's own connections, and is respected.
+    if row["commit"] == "off" and await conn.fetchval(SOURCE, "synchronous_commit") != "client":
+        await conn.execute(SET, "synchronous_commit", "on")
     if _shadows(row):
         await conn.execute(SET_PATH)
     return int(row["pid"])
@@ -90,6 +101,15 @@ async def refuse(conn: Any, *, writes: bool = False) -> None:
         raise ConfigError(
             f"search_path is {found['path']!r}: schemas before pg_catalog can replace PostgreSQL's own functions, which"
             f" {through}; leave pg_catalog out of it, then it comes first"
+        )
+
+
+async def warn(conn: Any) -> None:
+    """Log a warning if this connection commits asynchronously all the same."""
+    if await conn.fetchval("select pg_catalog.current_setting('synchronous_commit')") == "off":
+        log.warning(
+            "synchronous_commit is off on Howdah's connections (through a pooler, or in the DSN): a crash of the server"
+            " can forget jobs and outcomes of the last moment; set it to on for the role that Howdah uses"
         )
 
 

@@ -23,6 +23,8 @@ HEARD_WITHIN = 2.0
 DISK_PATIENCE = 5.0
 """Seconds to write a few megabytes."""
 FULL, TOO_FULL = 0.8, 0.95
+COMMITS = "select setting, reset_val from pg_catalog.pg_settings where name = 'synchronous_commit'"
+"""On this connection, and on those of others with the same role and database."""
 
 
 def server(row: Any) -> Finding:
@@ -77,9 +79,16 @@ class ServerDoctor:
         except ConfigError as error:
             fact, _, fix = str(error).rpartition("; ")
             return [bad("settings", fact, fix)]
-        if await self._conn.fetchval("show synchronous_commit") == "off":
+        now, default = await self._conn.fetchrow(COMMITS)
+        if now == "off":
             fact = "synchronous_commit is off: a crash of the server forgets jobs and outcomes of the last moment"
             return [warn("settings", fact, "set it to on for the role that Howdah uses")]
+        if default == "off":
+            fact = (
+                "synchronous_commit is off: Howdah's own connections turn it on, but a crash of the server forgets what"
+                " your own transactions enqueued in the last moment"
+            )
+            return [warn("settings", fact, "set it to on for the roles that enqueue")]
         return [ok("settings", "those of this role and database are fit")]
 
     async def disk(self) -> list[Finding]:
