@@ -9,6 +9,7 @@ from howdah import telemetry
 from howdah.audit.trail import Trail
 from howdah.codes import CODES, retries
 from howdah.errors import LeaseLost
+from howdah.fence import new_node
 from howdah.fleet import answers
 from howdah.fleet import messages as m
 from howdah.fleet.desk import JobDesk
@@ -65,18 +66,13 @@ class Plane:
         if missing := [table for table in body.tables if table not in self._tables]:
             raise bad(f"there is no table {missing[0]!r} here; it must be in the app that is served", "tables")
         credential = make("node")
-        id = await self._session.fetchval(
-            self._sql["register"],
-            body.hostname,
-            body.version,
-            queues,
-            body.kinds,
-            body.slots,
-            body.tables,
-            body.labels,
-            fingerprint(credential),
-            caller.token,
+        values = (
+            *(body.hostname, body.version, queues, body.kinds, body.slots, body.tables, body.labels),
+            *(fingerprint(credential), caller.token),
         )
+        # at random: a failover to a standby that lagged would give out an id of a sequence twice
+        while (id := await self._session.fetchval(self._sql["register"], *values, new_node())) is None:
+            continue
         telemetry.emit("fleet.register", node=id, name=body.hostname)
         options = self._options
         return m.Registered(id=id, credential=credential, heartbeat=options.heartbeat, lease=options.offline_after)

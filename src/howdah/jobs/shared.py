@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from howdah.pg.database import Session
 from howdah.pg.listen import Listener
 
 
-class Shared(NamedTuple):
-    """Connections that several stores use in turn."""
+@dataclass(slots=True)
+class Shared:
+    """Connections that several stores use in turn, and the newest token that any of them has had."""
 
     claims: Session
     acks: Session
     listener: Listener | None
+    newest: int = 0
 
 
 def channel(schema: str) -> str:

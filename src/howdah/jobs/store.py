@@ -122,7 +122,7 @@ class JobStore:
                 [queue for queue, _ in marks],
                 [priority for _, priority in marks],
                 list(marks.values()),
-                0 if node else self._newest,
+                self._shared.newest if self._shared else self._newest,
             )
         except UNSURE:
             if node is None:  # for others whoever asked in their name looks after it
@@ -147,6 +147,9 @@ class JobStore:
             jobs.append(Job(id, queue, kind, attempt, max_attempts, token, args, key, timeout, meta, trace, waited))
         if node is None:
             self._newest = token
+        if self._shared:
+            # claims for other nodes: no clock that goes back gives one of them the same token again
+            self._shared.newest = max(self._shared.newest, token)
         # lock about as many runs next time as this time took, more when it fell short
         self._runs = max(FEWEST_RUNS, heads + heads // 4 + 4) if len(jobs) == most else runs * 4
         return jobs
