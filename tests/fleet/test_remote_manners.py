@@ -75,13 +75,17 @@ async def test_a_claim_answered_after_the_stop_starts_nothing(served: Plane, con
     assert await conn.fetchval("select count(*) from howdah.lease") == 0
 
 
-async def test_a_worker_nobody_knows_any_more_registers_again(served: Plane, conn: Any) -> None:
+@pytest.mark.parametrize("forgotten", [False, True], ids=["removed", "its row is gone"])
+async def test_a_worker_nobody_knows_any_more_registers_again(served: Plane, conn: Any, forgotten: bool) -> None:
     lost = await served.enqueue("nap", {"seconds": 60})
 
     async with remote(served, grace=0.0) as conductor:
         await runs(conductor)
         first = conductor.node
-        assert (await served.ask("DELETE", f"/workers/{first}")).status == 204
+        if forgotten:  # as after a failover to a standby that had not heard of it
+            await conn.execute("delete from howdah.node where id = $1", first)
+        else:
+            assert (await served.ask("DELETE", f"/workers/{first}")).status == 204
 
         async def again() -> bool:
             return conductor.node != first and len(conductor.running) == 1
