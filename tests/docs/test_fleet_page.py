@@ -61,4 +61,4 @@ def test_the_commands_work_as_printed(database: Database, folder: Path, environm
 
 def without_name(line: str) -> str:
     """A line without what is another one on every machine."""
-    return re.sub(r"\(gpu-1:\d+\)", "…", line)
+    return re.sub(r"\d{7,} \(gpu-1:\d+\)|\(gpu-1:\d+\)", "…", line)
