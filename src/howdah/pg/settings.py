@@ -25,8 +25,6 @@ STEADY = {
     "default_transaction_isolation": "read committed",
     "default_transaction_deferrable": "off",
     "standard_conforming_strings": "on",
-    # the server would end connections that listen, and a pooled one in the moment in which it is used
-    "idle_session_timeout": "0",
 }
 # A queue that was analyzed empty and then filled would be read and sorted whole, to take its first rows.
 STEADIER = {"claim": {"enable_bitmapscan": "off"}}
@@ -38,6 +36,7 @@ select pg_catalog.pg_backend_pid() as pid,
     pg_catalog.current_setting('standard_conforming_strings') as strings,
     pg_catalog.current_setting('synchronous_commit') as commit,
     coalesce(pg_catalog.current_setting('transaction_timeout', true), '0') as transaction_timeout,
+    coalesce(pg_catalog.current_setting('idle_session_timeout', true), '0') as idle_timeout,
     pg_catalog.current_setting('session_replication_role') as replication_role,
     pg_catalog.current_setting('search_path') as path,
     pg_catalog.current_schemas(true)::pg_catalog.text[] as schemas
@@ -60,6 +59,11 @@ async def settle(conn: Any) -> int | None:
         return None
     if row["transaction_timeout"] != "0":  # new in PostgreSQL 17, and unknown to startup before
         await conn.execute(SET, "transaction_timeout", "0")
+    # the server would end connections that listen, and a pooled one in the moment in which it is used
+    if (
+        row["idle_timeout"] != "0"
+    ):  # unknown to startup before PostgreSQL 14, whose servers are refused with a clear message
+        await conn.execute(SET, "idle_session_timeout", "0")
     # A job or an outcome that was acknowledged must survive a crash of the server. Not sent at startup, where it would
     # weaken remote_apply. In the DSN it is a decision about Howdah's own connections, and is respected.
     if row["commit"] == "off" and await conn.fetchval(SOURCE, "synchronous_commit") != "client":
