@@ -8,6 +8,7 @@ import pytest
 from howdah import Howdah
 from howdah.pg import embedded, migrate
 from howdah.pg.database import Database
+from kit.model_check import wrongs
 from kit.node import ended, eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -61,3 +62,35 @@ async def test_an_enqueue_is_prepared_while_a_worker_sleeps(two_phase):
     assert await watch.fetchval("select count(*) from howdah.job") == 2
     await watch.close()
     await app.close()
+
+
+async def test_repair_leaves_jobs_of_prepared_transactions_alone(two_phase):
+    database = Database(two_phase.dsn_for("repair"))
+    with psycopg.connect(two_phase.dsn, autocommit=True) as conn:
+        conn.execute("create database repair")
+    await migrate.migrate(database)
+    watch = await database.connect("test")
+    look = "select requeued, ended, leases from howdah.repair(0)"
+
+    with psycopg.connect(database.dsn, autocommit=True) as conn:
+        for n in range(3):
+            conn.execute("select howdah.enqueue('pack', '{}', key => %s)", (f"key {n}",))
+        conn.execute("select howdah.cancel(array[1])")
+        for name, act in {
+            "enqueue": "howdah.enqueue('pack')",
+            "retry": "howdah.retry(array[1])",
+            "delete": "howdah.delete(array[2])",
+            "move": "howdah.move(array[3], 'other')",
+        }.items():
+            conn.execute("begin")
+            conn.execute(f"select {act}")
+            conn.execute(f"prepare transaction '{name}'")
+            assert tuple(await watch.fetchrow(look)) == (0, 0, 0), name
+            conn.execute(f"commit prepared '{name}'")
+            assert tuple(await watch.fetchrow(look)) == (0, 0, 0), name
+
+    assert await wrongs(watch) == []
+    assert await watch.fetchval("select count(*) from howdah.jobs where state = 'queued'") == 3
+    await watch.execute("delete from howdah.ready where lo = 1")
+    assert tuple(await watch.fetchrow(look)) == (1, 0, 0), "it finds what is lost"
+    await watch.close()

@@ -74,6 +74,8 @@ class Moves(RuleBasedStateMachine):
     def _compare(self, *models: Model) -> None:
         """One of these is what the tables say; from here on it is the model."""
         self.patience -= 1
+        if repaired := self.world.repair():
+            raise Wrong(f"self-repair changed jobs that were fine: {repaired}")
         seen = self.world.look()
         for model in models:
             if model.portrait() == seen:

@@ -23,6 +23,7 @@ CHECKS = [
     "pooler",
     "notify",
     "places",
+    "repair",
     "horizon",
     "vacuum",
     "partitions",

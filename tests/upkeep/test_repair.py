@@ -16,7 +16,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def repair(database):
+async def repair(database, monkeypatch):
+    monkeypatch.setattr(module, "PACE", 0.0)
     session = Session(database, "upkeep")
     yield Repair(database, session)
     await session.close()
@@ -90,7 +91,7 @@ async def test_it_looks_at_all_of_them_part_by_part(app, note, conn, repair, hea
     assert sum(facts["requeued"] for facts in heard) == len(made)
     assert await wrongs(conn) == []
     await repair.look()
-    assert repair._next == made[6].id + 1, "and begins anew"
+    assert await conn.fetchval("select next_id from howdah.repair_state") == made[6].id + 1, "and begins anew"
 
 
 async def test_a_lease_of_which_nothing_is_left_ends(conn, repair, heard):
@@ -104,9 +105,23 @@ async def test_a_lease_of_which_nothing_is_left_ends(conn, repair, heard):
     assert await conn.fetchval("select count(*) from howdah.lease") == 1, "it is too young"
     await conn.execute("update howdah.lease set claimed_at = now() - interval '2 minutes'")
     await repair.look()
+    assert await conn.fetchval("select count(*) from howdah.lease") == 1, "its last job has just ended"
+    await conn.execute("update howdah.done set finished_at = now() - interval '2 minutes'")
+    await repair.look()
 
     assert await conn.fetchval("select count(*) from howdah.lease") == 0
     assert [facts["leases"] for facts in heard] == [1]
+
+
+async def test_a_lease_whose_jobs_no_longer_exist_ends(conn, repair, heard):
+    await lay(conn)
+    await conn.execute("delete from howdah.later; delete from howdah.done; delete from howdah.ready")
+    await conn.execute("delete from howdah.job_key; delete from howdah.job")
+    await conn.execute("update howdah.lease set claimed_at = now() - interval '2 minutes'")
+    await repair.look()
+
+    assert await conn.fetchval("select count(*) from howdah.lease") == 0
+    assert [(facts["requeued"], facts["leases"]) for facts in heard] == [(0, 1)]
 
 
 async def test_nothing_is_found_while_jobs_are_on_the_move(app, note, conn, repair, heard):

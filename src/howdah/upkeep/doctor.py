@@ -64,6 +64,7 @@ class Doctor:
             ("disk", server.disk),
             ("notify", server.notify),
             ("places", work.places),
+            ("repair", work.repair),
             ("horizon", storage.horizon),
             ("vacuum", storage.vacuum),
             ("partitions", storage.partitions),

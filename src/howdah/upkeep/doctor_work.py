@@ -8,6 +8,8 @@ from howdah.version import __version__
 
 SAMPLE = (10_000, 20, 500)
 """The newest jobs, and so many places in history with so many jobs each."""
+RECENT = 7 * 86400.0
+"""Seconds for which a repair is a warning."""
 
 
 class WorkDoctor:
@@ -21,8 +23,24 @@ class WorkDoctor:
         [row] = await self._fetch("misplaced", *SAMPLE)
         if row["wrong"] or row["overlapping"]:
             fact = f"jobs in two places or in none: {some(row['wrong'])}; overlapping runs: {row['overlapping']}"
-            return [bad("places", fact, "report this with the version and `howdah job ID --json`: it is a bug")]
+            fix = (
+                "report this with the version and `howdah job ID --json`: it is a bug; workers requeue jobs in no place"
+            )
+            return [bad("places", fact, fix)]
         return [ok("places", f"each of {row['looked']:,} jobs looked at is in exactly one place")]
+
+    async def repair(self) -> list[Finding]:
+        """Misplaced jobs and empty leases that self-repair has found."""
+        [row] = await self._fetch("repair")
+        if row["age"] is None:
+            return [ok("repair", "no job was ever found in no place, and no lease without jobs")]
+        fact = f"{row['jobs']:,} jobs in no place and {row['leases']:,} leases without jobs were repaired"
+        fact = f"{fact}, the last {span(row['age'])} ago"
+        if row["age"] > RECENT:
+            return [ok("repair", fact)]
+        return [
+            warn("repair", fact, "report this with the version and the log of the workers of that time: it is a bug")
+        ]
 
     async def nodes(self) -> list[Finding]:
         """Nodes that went silent, hear no wake-ups, or run another version."""

@@ -1,0 +1,103 @@
+"""Self-repair beside every act on jobs: it changes nothing as long as no job is misplaced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from howdah.pg.database import Database
+from kit.interleave import Form, meet, switch_off, told
+from kit.interleave_jobs import Ground, ack, acking_in_transaction, lay
+from kit.interleave_place import Trio, meeting_place, trio
+from kit.interleave_repair import AGE, BESIDE, REPAIR
+from kit.model_check import wrongs
+
+pytestmark = pytest.mark.anyio
+
+NOTHING = {"requeued": 0, "ended": 0, "leases": 0}
+
+
+@pytest.fixture(scope="module")
+def place(server: Any, template: str) -> Iterator[Database]:
+    yield from meeting_place(server, template)
+
+
+@pytest.fixture(scope="module")
+async def three(place: Database) -> AsyncIterator[Trio]:
+    async with trio(place) as conns:
+        yield conns
+
+
+async def aged(conn: Any) -> Ground:
+    ground = await lay(conn)
+    await conn.execute(AGE)
+    return ground
+
+
+async def alone(three: Trio, form: Form) -> Any:
+    """What the act leaves behind without a repair beside it."""
+    ground = await aged(three.watch)
+    await told(form.do(ground, three.watch))
+    return await ground.portrait(three.watch)
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "rolled back"])
+@pytest.mark.parametrize("form", BESIDE, ids=str)
+async def test_a_repair_beside_an_open_act_changes_nothing(three: Trio, form: Form, commit: bool):
+    expected = await alone(three, form)
+    ground = await aged(three.watch)
+    before = await ground.portrait(three.watch)
+    met = await meet(three, lambda conn: form.do(ground, conn), lambda conn: REPAIR.do(ground, conn), commit=commit)
+
+    assert (met.second, met.waited) == (NOTHING, False)
+    assert await ground.portrait(three.watch) == (expected if commit else before)
+    assert await REPAIR.do(ground, three.watch) == NOTHING, "nor afterwards"
+    assert await wrongs(three.watch) == []
+
+
+@pytest.mark.parametrize("form", BESIDE, ids=str)
+async def test_an_act_beside_an_open_repair_neither_waits_nor_changes(three: Trio, form: Form):
+    expected = await alone(three, form)
+    ground = await aged(three.watch)
+    met = await meet(three, lambda conn: REPAIR.do(ground, conn), lambda conn: form.do(ground, conn), commit=True)
+
+    assert (met.first, met.waited) == (NOTHING, False)
+    assert await ground.portrait(three.watch) == expected
+    assert await wrongs(three.watch) == []
+
+
+@pytest.mark.parametrize("first", ["repair", "report"])
+async def test_a_lease_that_repair_ends_may_be_reported_as_over_at_the_same_moment(three: Trio, first: str):
+    ground = await aged(three.watch)
+    for place in (4, 5, 6, 7):
+        await acking_in_transaction("ack_in_transaction", place)(ground, three.watch)
+    await three.watch.execute("update howdah.lease set expires_at = now() + interval '1 hour'")
+    assert await REPAIR.do(ground, three.watch) == NOTHING, "the last job has just ended: its node is about to say so"
+    await three.watch.execute(AGE)
+
+    def repair(conn: Any) -> Any:
+        return REPAIR.do(ground, conn)
+
+    def report(conn: Any) -> Any:
+        return ack(conn, ground.node, [], [ground.token])
+
+    deeds = (repair, report) if first == "repair" else (report, repair)
+    met = await meet(three, *deeds, commit=True)
+    repaired = met.first if first == "repair" else met.second
+
+    assert repaired["leases"] == (1 if first == "repair" else 0)
+    assert met.waited == (first == "repair")
+    assert await three.watch.fetchval("select count(*) from howdah.lease") == 0
+    assert await wrongs(three.watch) == []
+
+
+async def test_a_repair_that_does_not_look_at_leases_queues_running_jobs_again(direct: Database):
+    """The control of the two tests with every act."""
+    async with trio(direct) as three:
+        ground = await aged(three.watch)
+        await switch_off(three.watch, "repair", "and s.id not in (", "and s.id + 1000000 not in (")
+        await switch_off(three.watch, "repair", "except select p.id from placed p", "")
+        assert (await REPAIR.do(ground, three.watch))["requeued"] > 0
+        assert await wrongs(three.watch) != []
