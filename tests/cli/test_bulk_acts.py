@@ -82,6 +82,27 @@ def test_ids_with_a_state_are_acted_on_in_that_state_only(howdah, failed, queued
     assert {job["id"] for job in listed(howdah, "jobs")} == {waits, *failed[1:]}
 
 
+@pytest.mark.parametrize(
+    ("words", "did"),
+    [
+        (("move", "--to", "other"), "moved"),
+        (("reprioritize", "--to", "7"), "reprioritized"),
+        (("cancel",), "cancelled"),
+        (("delete",), "deleted"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each[0],
+)
+def test_every_act_on_waiting_jobs_takes_ids_with_a_state(howdah, failed, queued, words, did):
+    [waits] = queued(1)
+
+    said = howdah(*words, str(failed[0]), str(waits), "--state", "queued", "--json")
+
+    assert said.exit_code == 1
+    found = {each["id"]: each["said"] for each in json.loads(said.stdout)}
+    assert found.pop(waits) == did
+    assert found[failed[0]] in ("changed", "over")
+
+
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 @pytest.mark.parametrize("by", ["filter", "ids"])
 def test_ctrl_c_ends_an_act_after_the_transaction_at_hand(direct, queued, by, as_json):
@@ -105,6 +126,9 @@ def test_ctrl_c_ends_an_act_after_the_transaction_at_hand(direct, queued, by, as
     assert "stopped before all were met; run it again for the rest" in output
     assert "deleted 2000 of 2000 jobs" in output
     assert left == 1000
+    if as_json:
+        said, _ = json.JSONDecoder().raw_decode(output[output.index("[") :])
+        assert [each["said"] for each in said] == ["deleted"] * 2000, "what is on stdout is still whole"
 
 
 # -------------------------------------------------------------------- prune

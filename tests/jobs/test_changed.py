@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from howdah import Poison
+from howdah import ConfigError, Poison
 from howdah.job import State
 from howdah.jobs.filter import Filter
+from howdah.jobs.seen import Seen
 from kit.node import drain
 
 pytestmark = pytest.mark.anyio
@@ -212,6 +213,22 @@ async def test_ids_with_a_state_are_acted_on_in_that_state_only(shop, conn):
     said = await shop.admin.delete([bad, waits.id, 999], state="failed")
 
     assert {each.id: each.said for each in said} == {bad: "deleted", waits.id: "changed", 999: "unknown"}
+
+
+@pytest.mark.parametrize(("verb", "to", "did"), [("move", "other", "moved"), ("reprioritize", 7, "reprioritized")])
+async def test_a_job_that_was_not_seen_waiting_is_not_rearranged(shop, conn, verb, to, did):
+    bad, retried = await failed(shop), await failed(shop)
+    runs, waits = [(await shop.tasks["note"].enqueue(n)).id for n in range(2)]
+    await claimed(conn, runs)
+    seen = [await shop.admin.get(id) for id in (bad, retried, runs, waits)]
+    await conn.execute("select howdah.retry(array[$1::int8])", retried)
+    act = getattr(shop.admin, verb)
+    said = {each.id: each.said for each in await act([*seen, Seen(999, "failed")], to)}
+
+    assert said == {bad: "over", retried: "changed", runs: "running", waits: did, 999: "unknown"}
+    assert [each.said for each in await act([retried], to, state="queued")] == [did], "a state may be given with ids"
+    with pytest.raises(ConfigError, match="only queued jobs"):
+        await act([retried], to, state="failed")
 
 
 async def test_ids_alone_are_acted_on_whatever_their_state(shop, conn):

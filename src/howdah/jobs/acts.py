@@ -31,6 +31,7 @@ SUITS: dict[str, tuple[State, ...]] = {
     "reprioritize": (State.QUEUED,),
     "move": (State.QUEUED,),
 }
+REARRANGE = ("reprioritize", "move")
 PAST = {
     "retry": "retried",
     "cancel": "cancelled",
@@ -129,7 +130,8 @@ class Acts:
     async def _once(
         self, conn: Any, verb: str, jobs: list[Seen], to: str | int | None, filter: Filter | None
     ) -> list[Said]:
-        ids, states, ends = columns(jobs)
+        suited, other = (jobs, []) if verb not in REARRANGE else _waiting(jobs)
+        ids, states, ends = columns(suited)
         queue = filter.queue if filter else None
         values: tuple[Any, ...]
         match verb:
@@ -143,13 +145,34 @@ class Acts:
                 values = (ids, queue, to)
         rows = await conn.fetch(self._look.sql[verb], *values)
         said = [Said(id=row["id"], said=row["said"]) for row in rows]
+        left = await self._left_alone(conn, other) if other else []
         did = [row for row, each in zip(rows, said, strict=True) if each.did]
         if did:
             before, after = change(verb, did, to)
             scope = filter.said if filter else None
             done = [row["id"] for row in did]
             await self._trail.record(conn, verb, "job", done, before=before, after=after, filter=scope)
-        return said
+        return said + left
+
+    async def _left_alone(self, conn: Any, jobs: list[Seen]) -> list[Said]:
+        """Answer for jobs that were seen in a state in which they cannot be rearranged."""
+        rows = await conn.fetch(self._look.sql["states"], [job.id for job in jobs])
+        now = {row["id"]: row["state"] for row in rows}
+        return [Said(id=job.id, said=_why_left(job, now.get(job.id, ""))) for job in jobs]
+
+
+def _waiting(jobs: list[Seen]) -> tuple[list[Seen], list[Seen]]:
+    """Split jobs into those that were seen waiting, or were not looked at, and the others."""
+    suited = [job for job in jobs if job.state in (None, State.QUEUED)]
+    return suited, [job for job in jobs if job.state not in (None, State.QUEUED)]
+
+
+def _why_left(job: Seen, state: str | None) -> str:
+    if state == "":
+        return "unknown"
+    if state != job.state:
+        return "changed"
+    return "over" if state in ENDED else "running"
 
 
 def check(verb: str, to: object) -> None:

@@ -174,13 +174,15 @@ class Admin:
         """Remove jobs that wait or are over, and all that was written of them; running ones must be cancelled first."""
         return await self._acts.on("delete", ids, state=state)
 
-    async def reprioritize(self, ids: Sequence[Named], priority: int) -> Sequence[Said]:
+    async def reprioritize(
+        self, ids: Sequence[Named], priority: int, *, state: State | str | None = None
+    ) -> Sequence[Said]:
         """Give waiting jobs another priority, behind those that have it already; retries keep it."""
-        return await self._acts.on("reprioritize", ids, priority)
+        return await self._acts.on("reprioritize", ids, priority, state=state)
 
-    async def move(self, ids: Sequence[Named], queue: str) -> Sequence[Said]:
+    async def move(self, ids: Sequence[Named], queue: str, *, state: State | str | None = None) -> Sequence[Said]:
         """Move waiting jobs to the end of another queue; retries stay there."""
-        return await self._acts.on("move", ids, queue)
+        return await self._acts.on("move", ids, queue, state=state)
 
     async def act(
         self,
