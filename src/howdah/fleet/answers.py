@@ -56,7 +56,7 @@ class JobStatus(Message):
 
 
 class Said(Message):
-    """What became of a wish: cancelled, asked (it runs), or over."""
+    """What became of a job: cancelled, asked (it runs), over, or changed (it is not in the state that was given)."""
 
     id: Id
     said: str

@@ -87,11 +87,13 @@ class Clerk:
             note=progress["note"] if progress else None,
         )
 
-    async def cancel(self, caller: Caller, id: int) -> answers.Said:
-        """Cancel one job: at once while it waits, by the next heartbeat while it runs."""
+    async def cancel(self, caller: Caller, id: int, state: str | None = None) -> answers.Said:
+        """Cancel one job: at once while it waits, by the next heartbeat while it runs; only in ``state`` if given."""
+        if state not in (None, "queued", "running"):
+            raise bad(f"state must be queued or running, got {state[:40]!r}", "state")
         if caller.queues is not None:
             await self._row(caller, id)
-        [said] = await self._app.admin.cancel([id])
+        [said] = await self._app.admin.cancel([id], state=state)
         if said.said == "unknown":
             raise unknown(f"job {id}")
         return answers.Said(id=id, said=said.said)

@@ -138,7 +138,7 @@ class Api:
             case "job":
                 return await clerk.job(caller, job)
             case "cancel":
-                return await clerk.cancel(caller, job)
+                return await clerk.cancel(caller, job, request.query_params.get("state"))
             case "log":
                 return await clerk.log(caller, job, _after(request))
             case "runs":

@@ -143,7 +143,17 @@ ROUTES = (
     Route("GET", "/workers/{id}", "worker", "read", "One node.", gives=answers.Worker, may=(404,)),
     Route("POST", "/jobs", "enqueue", "enqueue", "Enqueue a job.", m.Enqueue, m.Enqueued, 201),
     Route("GET", "/jobs/{job}", "job", "read", "How a job stands.", gives=answers.JobStatus, may=(404,)),
-    Route("POST", "/jobs/{job}/cancel", "cancel", "admin", "Cancel a job.", None, answers.Said, may=(404,)),
+    Route(
+        "POST",
+        "/jobs/{job}/cancel",
+        "cancel",
+        "admin",
+        "Cancel a job.",
+        None,
+        answers.Said,
+        may=(404,),
+        query={"state": (str | None, "Only if it is queued, or running; otherwise it is left alone: changed.")},
+    ),
     Route(
         "GET",
         "/jobs/{job}/log",
