@@ -100,7 +100,8 @@ begin
     revoke insert, update, delete on howdah.event, howdah.consumer, howdah.share, howdah.checkpoint, howdah.parked, howdah.leader,
         howdah.declaration from howdah_fleet;
     revoke insert, update, delete on howdah.server_run from howdah_worker, howdah_fleet;
-    revoke insert, update, delete on howdah.webhook, howdah.notice, howdah.queue_mark, howdah.queue_stuck from howdah_fleet;
+    revoke insert, update, delete on howdah.webhook, howdah.webhook_declaration, howdah.notice, howdah.queue_mark,
+        howdah.queue_stuck from howdah_fleet;
     revoke all on howdah.api_token, howdah.login from howdah_worker;
     revoke insert, update, delete on howdah.api_token from howdah_fleet;
     grant update (used_at) on howdah.api_token to howdah_fleet;

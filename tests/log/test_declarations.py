@@ -38,6 +38,15 @@ async def append(app, *types):
     return (await app.log.append("S-1", [{"type": each} for each in types])).position
 
 
+async def a_minute_later(conn, types):
+    """As if no leader had seen a node with these types for another minute."""
+    return await conn.fetchval(
+        "update howdah.declaration set unseen_at = unseen_at - interval '61 seconds'"
+        " where types = $1 and unseen_at is not null returning true",
+        types,
+    )
+
+
 @pytest.mark.parametrize("scope", ["types", "only"])
 async def test_a_wider_filter_misses_nothing_from_the_first_node_that_has_it(database, conn, scope):
     """The node of the old code lives on and would still own the consumer."""
@@ -106,9 +115,7 @@ async def test_a_release_that_is_rolled_back_gives_way_after_a_minute(database, 
         await asyncio.sleep(4 * QUICK["rebalance"])
         assert set((await owners(conn)).values()) == {None}, "the new one may just be starting again"
 
-        await conn.execute(
-            "update howdah.declaration set seen_at = now() - interval '61 seconds' where types = $1", NEW
-        )
+        assert await a_minute_later(conn, NEW), "the leader noticed that its nodes are gone"
         await eventually(lambda: owned_by(conn, first))
         last = await append(old, "A")
         await old.log.wait_for("orders", last, timeout=30)

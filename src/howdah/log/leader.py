@@ -89,6 +89,8 @@ class Leader:
         self._told: list[str] = []
         self._barred: set[tuple[str, int]] = set()
         """Consumers and nodes that a warning was logged for."""
+        self._uneven: set[str] = set()
+        """Consumers whose number of partitions nodes disagree on, as a warning was logged."""
         self.leads = False
 
     async def tick(self) -> None:
@@ -149,15 +151,24 @@ class Leader:
 
     async def _reshape(self, rows: list[Any], wants: Mapping[int, Mapping[str, int]]) -> bool:
         """Change the partitions of a consumer once all nodes that have it agree on their number."""
-        changed = False
+        changed, uneven = False, set[str]()
         for name, has, moving in {(row["consumer"], row["partitions"], row["upto"] is not None) for row in rows}:
             wanted = {each[name] for each in wants.values() if name in each}
             target = has if len(wanted) > 1 else next(iter(wanted), has)  # nodes disagree: the old number stays
+            if len(wanted) > 1:
+                uneven.add(name)
+                if name not in self._uneven:
+                    log.warning(
+                        "nodes declare consumer %s with different numbers of partitions (%s); it keeps %d until all"
+                        " agree",
+                        *(name, ", ".join(map(str, sorted(wanted))), has),
+                    )
             if target != has or (moving and wanted):
                 try:
                     changed |= await self._session.fetchval(self._sql["reshape"], name, target)
                 except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
                     pass  # a batch is just being committed: next time
+        self._uneven = uneven
         return changed
 
     def _set(self, leads: bool) -> None:

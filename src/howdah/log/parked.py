@@ -54,7 +54,7 @@ class Parked:
         """Try again what is wanted; what fails again stays parked."""
         while True:
             async with self._pool.acquire() as conn:
-                rows = await conn.fetch(self._sql["wanted"], *self._share.key, MOST)
+                rows = await conn.fetch(self._sql["wanted"], *self._share.key, MOST, self._share.run)
             for event in events_of(rows, self._decoder):
                 await self._retry(event)
             if len(rows) < MOST:

@@ -76,6 +76,10 @@ class LogDoctor:
             )
             fix = "deploy the same code on every node, or give one of the two consumers another name"
             findings.append(warn("consumers", fact, fix))
+        for row in await self._fetch(self._sql["doctor_consumer_partitions"], DEAD, RELEASE):
+            fact = f"{row['consumer']} is declared with different numbers of partitions ({some(row['declared'])})"
+            fix = "deploy the same code on every node, or give one of the two consumers another name"
+            findings.append(warn("consumers", f"{fact}, and keeps {row['partitions']}", fix))
         findings += _unassigned([row for row in rows if row.state == "unassigned"])
         parked: dict[str, int] = {}
         for row in rows:
