@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 
 from howdah import telemetry
 from howdah.notices.delivery import ATTEMPTS, TIMEOUT
@@ -35,6 +36,10 @@ class Relay:
         self._webhooks = webhooks
         self._session = Session(database, "notices")
         self._sql = sql.load("howdah.notices", schema=database.schema)
+        self._since: dict[str, datetime] = {}
+        """When each declaration was first declared, as the server told after the start."""
+        self._others: set[str] = set()
+        """Webhooks of which another declaration counts, as a warning was logged."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Tell until ``stop``."""
@@ -50,11 +55,25 @@ class Relay:
         """Say which webhooks there are, and forget what is past its time."""
         for each in self._webhooks.values():
             given = (each.name, each.host, list(each.on), each.queues, each.kinds, each.stuck_after)
-            await self._session.fetch(self._sql["declare"], *given)
+            row = await self._session.fetchrow(self._sql["declare"], *given, self._since.get(each.name))
+            self._since[each.name] = row["since"]
+            self._compare(each.name, bool(row["current"]))
         dropped = await self._session.fetchval(self._sql["forget"], KEEP, MOST_WAITING)
         if dropped:
             log.warning("%d notices were dropped: too old, or too many for their webhook", dropped)
             telemetry.emit("notice.drop", notices=dropped)
+
+    def _compare(self, name: str, current: bool) -> None:
+        """Warn once when another declaration of a webhook counts."""
+        if current:
+            self._others.discard(name)
+        elif name not in self._others:
+            self._others.add(name)
+            log.warning(
+                "webhook %r is declared with other events, queues, kinds, host or stuck_after by newer nodes, and their"
+                " declaration counts; finish the roll-out, or give one of the two another name",
+                name,
+            )
 
     async def relay(self) -> int:
         """Notices become jobs, each once: its deletion and its job are one commit. Returns how many did."""
