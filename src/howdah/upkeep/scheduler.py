@@ -47,6 +47,12 @@ class Scheduler:
         self._session = Session(database, "schedule")
         self._sql = sql.load("howdah.upkeep", schema=database.schema)
         self._declare_at = 0.0
+        self._since: dict[str, datetime] = {}
+        """When each declaration was first declared, as the server told after the start."""
+        self._declared_at: float | None = None
+        """When this node declared last."""
+        self._patient_until = 0.0
+        """Until when this node takes over nothing, since it was cut off or frozen."""
         self._rivals: dict[str, str] = {}
         """The other declaration of a schedule that was warned of."""
         self._errors: dict[str, str] = {}
@@ -63,9 +69,17 @@ class Scheduler:
 
     async def declare(self) -> None:
         """Say which schedules this app has, and take over those whose current declaration is this one."""
+        began = time.monotonic()
+        if self._declared_at is not None and began - self._declared_at > SEEN.total_seconds():
+            self._patient_until = began + SEEN.total_seconds()
         rows = [(each.name, self._declarations[each.name], each.job.kind, each.cron, each.zone) for each in self._all]
-        await self._session.fetch(self._sql["schedule_declare"], *columns(rows, 5), FORGET)
-        standing = await self._session.fetch(self._sql["schedule_standing"], *columns(rows, 5)[:2], SEEN)
+        mine, since = columns(rows, 5), [self._since.get(each.name) for each in self._all]
+        await self._session.fetch(self._sql["schedule_declare"], *mine, FORGET, since)
+        if not self._since:
+            found = await self._session.fetch(self._sql["schedule_since"], *mine[:2])
+            self._since = {row["name"]: row["declared_at"] for row in found}
+        self._declared_at = time.monotonic()
+        standing = await self._session.fetch(self._sql["schedule_standing"], *mine[:2], SEEN)
         rivals = {row["name"]: row for row in standing if row["declaration"] != self._declarations[row["name"]]}
         for name, row in rivals.items():
             if self._rivals.get(name) != row["declaration"]:
@@ -75,6 +89,8 @@ class Scheduler:
                     *(name, row["kind"], row["cron"], row["zone"]),
                 )
         self._rivals = {name: row["declaration"] for name, row in rivals.items()}
+        if time.monotonic() < self._patient_until:
+            return  # nodes of the current declaration were cut off as well, and may need a moment longer to return
         for row in standing:
             if row["name"] not in rivals:
                 await self._take_over(self._schedules[row["name"]])

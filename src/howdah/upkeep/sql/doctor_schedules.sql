@@ -13,7 +13,7 @@ cross join lateral (
         from {schema}.schedule_declaration d
         where d.name = s.name
           and d.seen_at > clock_timestamp() - $1::float8 * interval '1 second'
-        order by d.declared_at desc) as declared
+        order by d.withdrawn, d.declared_at desc) as declared
 ) ways
 where s.error is not null
    or cardinality(ways.declared) > 1

@@ -12,7 +12,7 @@ where s.name = $1
     select d.declaration
     from {schema}.schedule_declaration d
     where d.name = $1
-      and d.seen_at > clock_timestamp() - $3::interval
-    order by d.declared_at desc, d.declaration desc
+      and d.seen_at between clock_timestamp() - $3::interval and clock_timestamp() + $3::interval
+    order by d.withdrawn, d.declared_at desc, d.declaration desc
     limit 1)
 for update skip locked

@@ -9,8 +9,8 @@ cross join lateral (
     select d.declaration, d.kind, d.cron, d.zone
     from {schema}.schedule_declaration d
     where d.name = x.name
-      and d.seen_at > clock_timestamp() - $3::interval
-    order by d.declared_at desc, d.declaration desc
+      and d.seen_at between clock_timestamp() - $3::interval and clock_timestamp() + $3::interval
+    order by d.withdrawn, d.declared_at desc, d.declaration desc
     limit 1
 ) best
 where best.declaration <> x.declaration
