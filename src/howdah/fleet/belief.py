@@ -29,19 +29,19 @@ class Belief:
     async def own(self, node: int, acks: Sequence[Ack]) -> list[Ack]:
         """Those on jobs under the lease they name, or under no lease of the node's: a replay, which writes nothing.
 
-        What its lease says the worker is not asked: which jobs, which attempt, whether there is a key.
+        Which jobs and which attempt the lease says, not the worker.
         """
         if not acks:
             return []
         once = unique(acks)  # said twice, a job would run twice
         tokens, ids = [ack.job.token for ack in once], [ack.job.id for ack in once]
         own: dict[int, Ack] = dict(enumerate(once, 1))
-        for place, attempt, keyed in await self._session.fetch(self._sql["covered"], node, tokens, ids):
+        for place, attempt in await self._session.fetch(self._sql["covered"], node, tokens, ids):
             job = own[place].job
             if attempt is None:
                 del own[place]
-            elif attempt != job.attempt or keyed != (job.key is not None):
-                own[place].job = Job(job.id, "", "", attempt, attempt + 1, job.token, b"", "?" if keyed else None)
+            elif attempt != job.attempt:
+                own[place].job = Job(job.id, "", "", attempt, attempt + 1, job.token, b"")
         return list(own.values())
 
     async def retried(self, node: int, acks: Sequence[Ack], accepted: Sequence[Ack]) -> list[Ack]:

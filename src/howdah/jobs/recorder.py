@@ -40,11 +40,15 @@ class Recorder:
         self._unrecorded: set[int] = set()
         """Leases with a job of which no outcome could be stored: they are not over, and run out by themselves."""
 
-    async def ack(self, node: int, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
-        """Record how attempts of a node ended; returns those that were still its, with their final outcome."""
+    async def ack(self, node: int, acks: Sequence[Ack], finished: Sequence[int], *, alone: bool = True) -> list[Ack]:
+        """Record how attempts of a node ended; returns those that were still its, with their final outcome.
+
+        ``alone``: no other call reports on the same jobs at the same time. The statement for plain successes needs
+        that: it does not see that a job has just left its lease.
+        """
         plain, other = [], []
         for ack in acks:
-            if ack.outcome is OK and ack.result is None and ack.error is None and ack.job.key is None:
+            if alone and ack.outcome is OK and ack.result is None and ack.error is None and ack.job.key is None:
                 plain.append(ack)
             else:
                 other.append(ack)

@@ -155,8 +155,8 @@ class JobStore:
         return jobs
 
     async def ack(self, acks: Sequence[Ack], finished: Sequence[int], *, node: int | None = None) -> list[Ack]:
-        """Record how attempts ended; ``node``: of another node than the store's own."""
-        return await self._recorder.ack(node or self._node, acks, finished)
+        """Record how attempts ended; ``node``: of another node than the store's own, which may report twice at once."""
+        return await self._recorder.ack(node or self._node, acks, finished, alone=node is None)
 
     async def release(self, tokens: Sequence[int], *, node: int | None = None) -> int:
         """Hand back all that is left of these leases; ``node``: of another node than the store's own."""

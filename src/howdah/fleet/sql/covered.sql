@@ -1,11 +1,8 @@
 -- covered: what a worker reports on, as its leases have it: whoever holds one lease must not end jobs of others.
 -- in:  $1 node int, $2 tokens int8[], $3 jobs int8[]
--- out: place in the arrays, from 1 on; attempt (null: the job is not under this lease), keyed; no row where the lease is not its
---
--- A job that left its lease is taken for one with a key: the quick way of plain successes does not look whether it did.
+-- out: place in the arrays, from 1 on; attempt (null: the job is not under this lease); no row where the lease is not its
 
-select x.place, u.attempt,
-    j.key is not null or exists (select from {schema}.gone g where g.token = x.token and g.id = x.id) as keyed
+select x.place, u.attempt
 from unnest($2::int8[], $3::int8[]) with ordinality x(token, id, place)
 join {schema}.lease l on l.token = x.token and l.node = $1
 left join lateral (
@@ -13,4 +10,3 @@ left join lateral (
     where x.id >= r.lo and x.id < r.hi
     limit 1
 ) u on true
-left join {schema}.job j on j.id = x.id
