@@ -100,6 +100,34 @@ async def test_a_row_that_cannot_be_renewed_costs_its_neighbours_nothing(app: Ho
     assert [row["id"] for row in fresh] == [1, 2, 4, 5, 6, 8, 9, 10]
 
 
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("raise exception 'mine' using errcode = 'ZZ001';", "mine"),
+        ("perform nosuch from uploads;", 'column "nosuch" does not exist'),
+        ("return null;", "a BEFORE trigger of the table dropped the update by returning NULL"),
+    ],
+)
+async def test_a_row_is_refused_in_any_way_and_its_neighbours_are_kept(
+    app: Howdah, conn: Any, body: str, problem: str
+) -> None:
+    await conn.execute(ddl())
+    await conn.execute("insert into uploads (num_resets) select 0 from generate_series(1, 3)")
+    await conn.execute(f"""
+        create function no() returns trigger language plpgsql as $$ begin {body} return new; end $$;
+        create trigger no before update on uploads for each row
+            when (new.id = 2 and old.state = 'processing') execute function no()""")
+    app.table("uploads", stalled_after=3600.0)
+    async with serving(app, offline_after=60.0) as plane:
+        worker = await plane.worker(tables=["uploads"])
+        rows = await worker.claim(3, store="uploads")
+        fate = (await worker.beat(*rows, store="uploads")).body["fates"]["uploads"]
+
+        assert sorted(each["id"] for each in fate["kept"]) == [1, 3]
+        assert "lost" not in fate
+        assert fate["problem"] == f"row 2 could not be renewed: {problem}"
+
+
 def job_key(job: Any) -> dict[str, Any]:
     return {"id": job["id"], "token": job["token"]}
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import asyncpg
-
 from howdah import service
 from howdah.fleet.belief import unique
 from howdah.fleet.door import RemoteNode
@@ -21,16 +19,13 @@ from howdah.pg.database import Database, Session
 from howdah.service import Outage
 from howdah.table.options import TableOptions
 from howdah.table.plan import Plan
+from howdah.table.refusal import Dropped, message_of, split
 from howdah.table.store import TableStore
 
 PATIENCE = 2.0
 """Seconds a heartbeat waits for a table at most: its worker, which also has jobs, waits for the answer."""
 LOOK = 1.0
 """Seconds between looks for rows while somebody waits; a table of the user's rings no bell here."""
-
-
-REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.RaiseError)
-"""What a table says of a row it does not let be changed."""
 
 
 @dataclass(slots=True)
@@ -147,21 +142,18 @@ class TableDesk:
         return said
 
     async def _beat(self, ids: list[Any], tokens: list[int], own: set[Key], said: Renewed) -> None:
-        """Renew rows. If the table refuses that, as by a trigger, they are halved until the culprit is alone."""
-        try:
-            rows = await self._beats.fetch(self._plan.sql["heartbeat"], ids, tokens)
-        except REFUSED as error:
-            if len(ids) == 1:
-                said.refused[ids[0]] = str(error)
-                return
-            half = len(ids) // 2
-            await self._beat(ids[:half], tokens, own, said)
-            await self._beat(ids[half:], tokens, own, said)
-            return
+        """Renew rows. Those for which the table refuses that, as by a trigger, cost their neighbours nothing."""
+
+        async def beat(part: Sequence[Any]) -> list[Any]:
+            return await self._beats.fetch(self._plan.sql["heartbeat"], list(part), tokens)
+
+        rows, refused = await split(ids, beat)
+        refused += [(self._plan.id(row["id"]), Dropped()) for row in rows if row["free"] and not row["beat"]]
+        self._store.notes.add("heartbeat", refused)
+        said.refused = {id: message_of(error) for id, error in refused}
         known = {(row["token"], self._plan.id(row["id"])): row["cancel"] for row in rows}
-        kept = own & known.keys()
-        said.kept |= kept
-        said.cancel += [id for token, id in kept if known[token, id]]
+        said.kept = {key for key in own & known.keys() if key[1] not in said.refused}
+        said.cancel = [id for token, id in own & known.keys() if known[token, id]]
 
     async def reset(self) -> None:
         """Take back the rows of silent workers."""

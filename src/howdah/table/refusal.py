@@ -21,9 +21,15 @@ log = logging.getLogger("howdah")
 T = TypeVar("T")
 R = TypeVar("R")
 
-OURS = frozenset({"08", "0A", "25", "26", "28", "34", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "F0"})
+OURS = frozenset({"08", "0A", "25", "26", "28", "34", "3B", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0", "XX"})
 """Classes of SQLSTATE that speak of the server, the statement or the moment. All others, those of the user included,
 speak of a row."""
+OF_FUNCTIONS = frozenset({"0A", "3D", "3F", "42", "55"})
+"""Those of them that speak of a row when a trigger or another function raised the error, as where one branch of a
+trigger names a column that does not exist."""
+LOCK_NOT_AVAILABLE = "55P03"
+ROW_SECURITY = "ExecWithCheckOptions"
+"""The function of the server that refuses a row by a policy, with the SQLSTATE of a missing privilege."""
 PASSING = frozenset({"23505", "23P01", "HW010"})
 """Refusals that may end without a change of the row: it conflicts with another row, or a trigger dropped the update."""
 LONGEST_MESSAGE = 1000
@@ -46,8 +52,14 @@ class Dropped(Exception):
 
 def is_refusal(error: BaseException) -> bool:
     """Return whether the user's table refused a row, as opposed to an outage."""
-    state = getattr(error, "sqlstate", None)
-    return isinstance(error, asyncpg.PostgresError | Dropped) and bool(state) and str(state)[:2] not in {*OURS, "XX"}
+    if isinstance(error, Dropped):
+        return True
+    if not isinstance(error, asyncpg.PostgresError) or not error.sqlstate:
+        return False
+    kind = error.sqlstate[:2]
+    if kind not in OURS or error.server_source_function == ROW_SECURITY:
+        return True
+    return kind in OF_FUNCTIONS and error.sqlstate != LOCK_NOT_AVAILABLE and bool(error.context)
 
 
 def is_passing(error: BaseException) -> bool:

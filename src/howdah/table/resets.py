@@ -65,21 +65,23 @@ class Resets:
     async def cancel(self, most: int) -> int:
         """End the waiting rows that are no longer wanted; returns how many."""
         statement, aside = self._plan.sql["cancel"], self._uncancelled.ids()
+        refused: list[tuple[Any, Exception]] = []
         try:
-            return len(await self._session.fetch(statement, most, aside, None, timeout=TIMEOUT))
+            rows: list[Any] = await self._session.fetch(statement, most, aside, None, timeout=TIMEOUT)
         except Exception as error:
             if not is_refusal(error):
                 raise
-        found = await self._session.fetch(self._plan.sql["unwanted"], most, aside, timeout=TIMEOUT)
+            found = await self._session.fetch(self._plan.sql["unwanted"], most, aside, timeout=TIMEOUT)
 
-        async def send(ids: Sequence[Any]) -> list[Any]:
-            return await self._session.fetch(statement, most, [], list(ids), timeout=TIMEOUT)
+            async def send(ids: Sequence[Any]) -> list[Any]:
+                return await self._session.fetch(statement, most, [], list(ids), timeout=TIMEOUT)
 
-        rows, refused = await split([self._plan.id(row["id"]) for row in found], send)
+            rows, refused = await split([self._plan.id(row["id"]) for row in found], send)
+        refused += [(self._plan.id(row["id"]), Dropped()) for row in rows if not row["done"]]
         for id, _ in refused:
             self._uncancelled.put(id)
         self._notes.add("cancel", refused)
-        return len(rows)
+        return sum(row["done"] for row in rows)
 
     async def expire(self, keys: Sequence[Key], session: Session) -> None:
         """Let the leases on these rows run out now."""
