@@ -6,10 +6,12 @@ import asyncio
 import random
 from collections import Counter
 
+import asyncpg
 import pytest
 
 from howdah import Cancel, Poison, Snooze
 from howdah.outcome import Ack, Outcome
+from howdah.table.refusal import is_refusal
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -157,6 +159,31 @@ async def test_what_is_wrong_with_the_statement_is_no_ones_fault(app, uploads, r
     with pytest.raises(Exception, match="num_failures"):
         await store.ack([Ack(job, Outcome.OK, 5) for job in jobs], [jobs[0].token])
     assert await rows.states() == ["processing", "processing"]
+
+
+async def test_a_row_policy_refuses_a_row_and_a_missing_privilege_does_not(uploads, rows):
+    """Both have the SQLSTATE 42501."""
+    await rows.add(2)
+    await uploads.execute("create policy small on uploads using (true) with check (id <> 2)")
+    await uploads.execute("alter table uploads enable row level security")
+    role = f"limited_{random.SystemRandom().getrandbits(40)}"
+    await uploads.execute(f"create role {role}")
+    try:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError) as missing:
+            await as_role(uploads, role)
+        await uploads.execute(f"grant select, update on uploads to {role}")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError) as policy:
+            await as_role(uploads, role)
+    finally:
+        await uploads.execute(f"drop owned by {role}")
+        await uploads.execute(f"drop role {role}")
+    assert (is_refusal(missing.value), is_refusal(policy.value)) == (False, True)
+
+
+async def as_role(conn, role):
+    async with conn.transaction():
+        await conn.execute(f"set local role {role}")
+        await conn.execute("update uploads set state = 'processing'")
 
 
 async def test_rows_whose_cancel_a_trigger_drops_hold_up_no_other_cancel(app, uploads, store_for):
