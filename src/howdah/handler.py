@@ -100,7 +100,11 @@ def check_body(what: str, function: object) -> None:
 
 def is_unfinished(value: object) -> bool:
     """Whether a handler returned something that has yet to run, a coroutine or a generator, instead of a result."""
-    return hasattr(type(value), "__await__") or isinstance(value, GeneratorType | AsyncGeneratorType)
+    kind = type(value)  # not isinstance: that asks the value itself, whose code may raise
+    try:
+        return hasattr(kind, "__await__") or issubclass(kind, GeneratorType | AsyncGeneratorType)
+    except Exception:  # its class has code of its own
+        return False
 
 
 async def finished(value: Any) -> Any:

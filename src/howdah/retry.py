@@ -69,18 +69,20 @@ def retry_after(error: BaseException) -> float | None:
     return seconds(attribute(error, "retry_after"))
 
 
-def seconds(asked: object, longest: float = LONGEST_DELAY) -> float | None:
+def seconds(asked: Any, longest: float = LONGEST_DELAY) -> float | None:
     """A number of seconds as it can be stored, at most ``longest``; ``None`` for what is no such number.
 
     >>> seconds(2), seconds(1e300), seconds(10**400), seconds(-1), seconds(float("nan")), seconds("soon"), seconds(True)
     (2.0, 315360000.0, 315360000.0, None, None, None, None)
     """
-    if isinstance(asked, bool) or not isinstance(asked, int | float | Decimal):
+    kind = type(asked)  # not isinstance: that asks the value itself, whose code may raise
+    if issubclass(kind, bool) or not issubclass(kind, int | float | Decimal):
         return None
     try:
-        return float(min(asked, longest)) if 0 <= asked < float("inf") else None
-    except ArithmeticError:  # a decimal that is not a number
+        found = float(min(asked, longest)) if 0 <= asked < float("inf") else None
+    except Exception:  # a decimal that is not a number, or a number with code of its own
         return None
+    return found if found is not None and 0 <= found <= longest else None
 
 
 def attribute(error: BaseException, name: str) -> Any:

@@ -74,6 +74,7 @@ def keep(text: str, longest: int) -> str:
     >>> keep("token=abc " + "x" * 100_000, 100)[:30]
     'token=*** xxxxxxxxxxxxxxxxxxxx'
     """
+    text = str.__str__(text)  # a subclass may have code of its own
     half = (longest - 40) // 2
     margin = max((len(secret) for secret in told.get()), default=0) + MARGIN
     if len(text) <= 2 * (half + margin):
@@ -126,10 +127,7 @@ def shorten(text: str, longest: int) -> str:
 def describe(error: BaseException) -> tuple[str, str, str]:
     """Class, message and traceback of an error, scrubbed and bounded; no local variables."""
     # whatever its own code raises, SystemExit too: an error that cannot be described is an error all the same
-    try:
-        message = str(error)
-    except BaseException:
-        message = "(its message cannot be shown)"
+    message = message_of(error)
     try:
         lines = traceback.format_exception(type(error), error, _beyond_howdah(error.__traceback__), limit=50)
     except BaseException:
@@ -139,6 +137,14 @@ def describe(error: BaseException) -> tuple[str, str, str]:
     except BaseException:
         kind = "(its class has no name)"
     return kind, keep(message, LONGEST_MESSAGE), keep("".join(lines), LONGEST_TRACEBACK)
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an error, as long as it is; never raises."""
+    try:
+        return str(error)
+    except BaseException:
+        return "(its message cannot be shown)"
 
 
 def _beyond_howdah(tb: TracebackType | None) -> TracebackType | None:

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from howdah import telemetry
-from howdah.arguments import encode
 from howdah.codes import retries
 from howdah.errors import ArgumentError, LeaseLost, Poison
 from howdah.handler import Handler, finished, is_unfinished
@@ -25,6 +24,7 @@ from howdah.scrub import LONGEST_MESSAGE, keep, told
 from howdah.store import Interrupted, Store, Transaction
 from howdah.work.executors.process import FailedThere, NotStored, Processes
 from howdah.work.report import Report
+from howdah.work.result import result_of
 from howdah.work.setback import Setbacks
 
 log = logging.getLogger("howdah")
@@ -229,20 +229,17 @@ def _ended_with(value: Any, attempt: Attempt, largest_result: int) -> Ack:
         value = clean(value)
     except ArgumentError as error:
         return _failed(error, attempt)
-    match value:
-        case None:
-            return Ack(job, Outcome.OK, took)
-        case Snooze(seconds=seconds):
-            return Ack(job, Outcome.SNOOZED, took, delay=seconds)
-        case Cancel(reason=reason):
-            return Ack(job, Outcome.CANCELLED, took, error="Cancel", message=reason or None)
-        case NotStored(message=message):
-            return Ack(job, Outcome.OK, took, error="ResultNotStored", message=keep(message, LONGEST_MESSAGE))
-    try:
-        return Ack(job, Outcome.OK, took, result=encode(value, what="the result", largest=largest_result))
-    except Exception as error:
-        # The work is done and must not be done again because its result cannot be kept.
-        return Ack(job, Outcome.OK, took, error="ResultNotStored", message=keep(str(error), LONGEST_MESSAGE))
+    kind = type(value)
+    if value is None:
+        return Ack(job, Outcome.OK, took)
+    if kind is Snooze:
+        return Ack(job, Outcome.SNOOZED, took, delay=value.seconds)
+    if kind is Cancel:
+        return Ack(job, Outcome.CANCELLED, took, error="Cancel", message=value.reason or None)
+    result, message = (None, value.message) if kind is NotStored else result_of(value, largest_result)
+    if message is None:
+        return Ack(job, Outcome.OK, took, result=result)
+    return Ack(job, Outcome.OK, took, error="ResultNotStored", message=keep(message, LONGEST_MESSAGE))
 
 
 def ended_by(error: BaseException, attempt: Attempt) -> Ack:

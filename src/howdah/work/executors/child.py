@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from howdah.arguments import encode
 from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
 from howdah.journal import Said, voice
@@ -26,6 +25,7 @@ from howdah.scrub import scrub, told
 from howdah.work.executors.guard import stand_guard
 from howdah.work.executors.wire import Answer, Question, find
 from howdah.work.report import Report
+from howdah.work.result import result_of
 
 _LENGTH = 4
 
@@ -131,17 +131,16 @@ def _answer(question: Question) -> Answer:
 
 
 def _outcome(value: Any, largest: int) -> Answer:
-    match clean(value):
-        case None:
-            return Answer()
-        case Snooze(seconds=seconds):
-            return Answer(snooze=seconds)
-        case Cancel(reason=reason):
-            return Answer(cancel=reason)
-    try:
-        return Answer(result=encode(value, what="the result", largest=largest))
-    except Exception as error:
-        return Answer(not_stored=str(error))
+    value = clean(value)
+    kind = type(value)
+    if value is None:
+        return Answer()
+    if kind is Snooze:
+        return Answer(snooze=value.seconds)
+    if kind is Cancel:
+        return Answer(cancel=value.reason)
+    result, why_not = result_of(value, largest)
+    return Answer(result=result, not_stored=why_not)
 
 
 def _encoded(answer: Answer) -> bytes:

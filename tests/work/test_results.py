@@ -1,0 +1,24 @@
+"""Work that is done stays done, whatever becomes of its result."""
+
+from __future__ import annotations
+
+import pytest
+
+from howdah.outcome import Outcome
+from kit import results
+from kit.processes import acks
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("executor", "function"),
+    [("async", results.returns_later), ("thread", results.returns), ("process", results.returns)],
+    ids=["async", "thread", "process"],
+)
+async def test_a_result_that_cannot_be_stored_is_no_failure(executor, function):
+    found = await acks(executor, function, *({"what": what} for what in results.UNSTORABLE))
+
+    ended = {what: (ack.outcome, ack.error) for what, ack in zip(results.UNSTORABLE, found, strict=True)}
+    assert ended == dict.fromkeys(results.UNSTORABLE, (Outcome.OK, "ResultNotStored"))
+    assert all(ack.message and len(ack.message) <= 2000 for ack in found)
