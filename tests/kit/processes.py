@@ -22,9 +22,9 @@ ids = itertools.count(1)
 LARGEST_RESULT = 1024 * 1024
 
 
-def job_of(handler: Handler, **arguments: Any) -> Job:
+def job_of(handler: Handler, timeout: float | None = None, **arguments: Any) -> Job:
     """A job for this handler."""
-    return Job(next(ids), "default", handler.kind, 1, 1, 1, msgspec.json.encode(arguments))
+    return Job(next(ids), "default", handler.kind, 1, 1, 1, msgspec.json.encode(arguments), timeout=timeout)
 
 
 @asynccontextmanager
@@ -51,7 +51,11 @@ async def run_one(function: Callable[..., Any], **arguments: Any) -> Any:
 
 
 async def acks(
-    executor: Executor | None, function: Callable[..., Any], *each: dict[str, Any], **shared: Any
+    executor: Executor | None,
+    function: Callable[..., Any],
+    *each: dict[str, Any],
+    timeout: float | None = None,
+    **shared: Any,
 ) -> list[Ack]:
     """How attempts end on a worker, in order; ``each``: the arguments of one job."""
     handler = Handler(function.__name__, function, executor=executor)
@@ -67,7 +71,7 @@ async def acks(
         over=found.extend,
         ended=lambda: None,
     )
-    inbox.put([job_of(handler, **arguments) for arguments in each or [shared]])
+    inbox.put([job_of(handler, timeout, **arguments) for arguments in each or [shared]])
     attempts.fill()
     async with asyncio.timeout(60):
         while len(found) < len(each or [shared]):

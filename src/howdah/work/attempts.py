@@ -22,6 +22,7 @@ from howdah.outcome import Ack, Outcome
 from howdah.store import Store
 from howdah.work.ack import refused
 from howdah.work.execute import Attempt, Means, Why, ended_by, execute, execute_plain
+from howdah.work.executors import fork
 from howdah.work.guarded import start
 from howdah.work.inbox import Inbox
 from howdah.work.slots import Slots
@@ -64,6 +65,7 @@ class Attempts:
         self._ended = ended
         """Told that slots are free again."""
         self._loop = asyncio.get_running_loop()
+        fork.settle()
         self.context = copy_context()
         """What handlers find in their context when they start."""
         self._running: dict[Key, Attempt] = {}
@@ -131,8 +133,8 @@ class Attempts:
 
     def _start(self, attempt: Attempt) -> None:
         # not in the context at hand: that may be the one of a job that has just ended
-        if attempt.handler.transactional:
-            attempt.watch = self._watch  # when it has a connection: to wait for one must not cost it its time
+        if attempt.handler.transactional or attempt.handler.executor == "process":
+            attempt.watch = self._watch  # when it has a connection or a process: to wait must not cost it its time
         attempt.task = start(self._execute(attempt), self._loop, self.context.copy())
         if attempt.job.timeout is not None and attempt.watch is None:
             self._watch(attempt)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from enum import StrEnum
 from time import perf_counter_ns
 from typing import Any
@@ -20,9 +19,11 @@ from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
 from howdah.outcome import Ack, Cancel, Outcome, Snooze, clean
 from howdah.retry import Backoff, delay_after, lineage
-from howdah.scrub import LONGEST_MESSAGE, keep, told
+from howdah.scrub import LONGEST_MESSAGE, keep
 from howdah.store import Interrupted, Store, Transaction
+from howdah.work.executors import fork
 from howdah.work.executors.process import FailedThere, NotStored, Processes
+from howdah.work.executors.thread import run_in_thread
 from howdah.work.report import Report
 from howdah.work.result import result_of
 from howdah.work.setback import Setbacks
@@ -57,11 +58,17 @@ class Attempt(msgspec.Struct, eq=False):
     """Its handler is at work, and would hear of a cancellation."""
     timer: asyncio.TimerHandle | None = None
     watch: Callable[[Attempt], None] | None = None
-    """Starts its timer; for an attempt that has to wait for a connection first."""
+    """Starts its timer; for an attempt that has to wait for a connection or a process first."""
     coroutine: Coroutine[Any, Any, Ack] | None = None
     """What runs it, if its task has run others before."""
     stuck: bool = False
     """It went on after it was cancelled; its slot stays taken until it ends."""
+
+    def start_clock(self) -> None:
+        """Its handler begins only now: to wait for a connection or for a process is not work."""
+        self.started = perf_counter_ns()
+        if self.watch:
+            self.watch(self)
 
     @property
     def took(self) -> int:
@@ -115,7 +122,7 @@ async def execute_plain(attempt: Attempt, largest_result: int) -> Ack:
         if attempt.why is not None:
             raise asyncio.CancelledError  # before it began
         value = await attempt.handler.call(job)
-        if value is None:
+        if value is None and not fork.inside:
             return Ack(job, OK, (perf_counter_ns() - attempt.started) // 1000)
         if is_unfinished(value):
             value = await finished(value)
@@ -152,34 +159,10 @@ async def _run(attempt: Attempt, handler: Handler, job: Job, means: Means, store
     if handler.executor == "async":
         value = await handler.call(job)
     elif handler.executor == "thread":
-        value = await _in_thread(handler, job, means)
+        value = await run_in_thread(handler, job, means.threads)
     else:
-        value = await means.processes.run(handler, job, largest_result)
+        value = await means.processes.run(handler, job, largest_result, attempt.start_clock)
     return _ended_with(await finished(value), attempt, largest_result)
-
-
-async def _in_thread(handler: Handler, job: Job, means: Means) -> Any:
-    context = copy_context()
-
-    def call() -> tuple[Any, BaseException | None]:
-        try:
-            return context.run(handler.call, job), None
-        except BaseException as error:  # a future cannot carry every exception; a tuple can
-            return None, error
-
-    future = means.threads.submit(call)
-    while True:
-        try:
-            value, error = await asyncio.shield(asyncio.wrap_future(future))
-            break
-        except asyncio.CancelledError:
-            if future.cancel() or future.cancelled():
-                raise
-            # a thread cannot be stopped: its outcome is reported without it, its slot stays taken until it ends
-    told.set(context.get(told, ()))
-    if error is not None:
-        raise error
-    return value
 
 
 class _NotDone(Exception):
@@ -192,10 +175,12 @@ async def _transact(attempt: Attempt, means: Means, store: Store, largest_result
 
     async def body(tx: Transaction) -> bytes | None:
         nonlocal ack
-        attempt.started = perf_counter_ns()  # to wait for a connection is not work
-        if attempt.watch:
-            attempt.watch(attempt)
-        value = await finished(await handler.call(job, {"tx": tx}))
+        attempt.start_clock()
+        try:
+            value = await finished(await handler.call(job, {"tx": tx}))
+        except BaseException as error:
+            fork.end_if_forked(error)  # before the transaction is rolled back: its connection is the parent's
+            raise
         ack = _ended_with(value, attempt, largest_result)
         if ack.outcome is not Outcome.OK:
             raise _NotDone
@@ -224,6 +209,7 @@ async def _transact(attempt: Attempt, means: Means, store: Store, largest_result
 
 
 def _ended_with(value: Any, attempt: Attempt, largest_result: int) -> Ack:
+    fork.end_if_forked()
     job, took = attempt.job, attempt.took
     try:
         value = clean(value)
@@ -244,6 +230,7 @@ def _ended_with(value: Any, attempt: Attempt, largest_result: int) -> Ack:
 
 def ended_by(error: BaseException, attempt: Attempt) -> Ack:
     """The outcome of an attempt that ended with this error. Never raises, whatever the error's own code does."""
+    fork.end_if_forked(error)
     try:
         return _ended_by(error, attempt)
     except BaseException as mishap:

@@ -22,6 +22,7 @@ from howdah.job import Job, current
 from howdah.journal import Said, voice
 from howdah.outcome import Cancel, Snooze, clean
 from howdah.scrub import scrub, told
+from howdah.work.executors import fork
 from howdah.work.executors.guard import stand_guard
 from howdah.work.executors.wire import Answer, Question, find
 from howdah.work.report import Report
@@ -72,7 +73,7 @@ class _Link:
         """Tell the worker that the job starts now."""
         with self._alone():
             self._job, self._number = question.job, question.number
-            self._write(msgspec.msgpack.encode(Answer(number=self._number, started=True)))
+            self._write(msgspec.msgpack.encode(Answer(number=self._number, started=os.getpid())))
 
     def speak(self, job: Job, said: Said) -> None:
         """Pass on what a job says; what it says after its end is dropped."""
@@ -125,9 +126,12 @@ def _answer(question: Question) -> Answer:
         value = handler.call(question.job)
         if is_unfinished(value):
             value = asyncio.run(finished(value))
-        return _outcome(value, question.largest_result)
+        answer = _outcome(value, question.largest_result)
     except BaseException as error:
+        fork.end_if_forked(error)
         return Answer(report=Report.of(error))
+    fork.end_if_forked()
+    return answer
 
 
 def _outcome(value: Any, largest: int) -> Answer:

@@ -9,6 +9,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -30,6 +32,10 @@ WAIT = 5.0
 """Seconds a job waits when no process could start."""
 LAST_WORDS = 1.0
 """Seconds to read what a dead process had written; a fork of it may hold the socket open for ever."""
+START_WITHIN = 60.0
+"""Seconds a process has to begin with a job: to start Python, and to read the job."""
+CLOSE_WITHIN = 5.0
+"""Seconds a process has to end once it closed its socket; its outcome could not be told any more."""
 KILL_WITHIN = 5.0
 """Seconds a guard has to end its process before the guard itself is killed."""
 
@@ -64,15 +70,18 @@ class Processes:
         self._idle: list[Child] = []
         self._all: set[Child] = set()
 
-    async def run(self, handler: Handler, job: Job, largest_result: int) -> Any:
+    async def run(
+        self, handler: Handler, job: Job, largest_result: int, begun: Callable[[], None] = lambda: None
+    ) -> Any:
         """Run the handler in a process; cancelling this kills the process.
 
-        A process that ends before it began with the job costs the job nothing: it runs in another one.
+        A process that ends before it began with the job costs the job nothing: it runs in another one. ``begun`` is
+        called when a process begins with the job: to start one is not work of the handler.
         """
         error: Exception | None = None
         for _ in range(STARTS):
             try:
-                return _outcome(await self._ask(handler, job, largest_result))
+                return _outcome(await self._ask(handler, job, largest_result, begun))
             except (NotStarted, OSError) as failed:
                 error = failed
         log.error("job %s (%s) waits: no process for it could start: %s", job.id, job.kind, error)
@@ -86,10 +95,10 @@ class Processes:
             child.kill()
         await asyncio.gather(*(child.gone() for child in children))
 
-    async def _ask(self, handler: Handler, job: Job, largest_result: int) -> Answer:
+    async def _ask(self, handler: Handler, job: Job, largest_result: int, begun: Callable[[], None]) -> Answer:
         child = await self._take()
         try:
-            answer = await child.ask(handler, job, largest_result)
+            answer = await child.ask(handler, job, largest_result, begun)
         except BaseException:
             await self._end(child)
             raise
@@ -127,6 +136,7 @@ class Child:
         self._reader = reader
         self._writer = writer
         self._numbers = itertools.count(1)
+        self._runner = 0
         # the guard ends as the process did, and the socket alone does not tell: a fork may hold it open
         self._ended = asyncio.ensure_future(guard.wait())
 
@@ -161,26 +171,32 @@ class Child:
         """Whether it can be given a job, as far as is known."""
         return not self._ended.done() and not self._reader.at_eof()
 
-    async def ask(self, handler: Handler, job: Job, largest_result: int) -> Answer:
+    async def ask(self, handler: Handler, job: Job, largest_result: int, begun: Callable[[], None]) -> Answer:
         """Run a job; :class:`NotStarted` if the process ended before it began with it."""
         number = next(self._numbers)
         question = Question(number, place_of(handler.function), handler.kind, job, largest_result)
         message = msgspec.msgpack.encode(question)
-        started = asyncio.Event()
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         talking = asyncio.ensure_future(self._talk(number, message, started))
         try:
-            await asyncio.wait({talking, self._ended}, return_when=asyncio.FIRST_COMPLETED)
-            if not talking.done():
+            first: set[asyncio.Future[Any]] = {started, talking, self._ended}
+            await asyncio.wait(first, timeout=START_WITHIN, return_when=asyncio.FIRST_COMPLETED)
+            if started.done():
+                begun()
+                await asyncio.wait({talking, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not talking.done() and self._ended.done():
                 await asyncio.wait({talking}, timeout=LAST_WORDS)
-            if talking.done() and (answer := talking.result()) is not None:
-                return answer
-            code = await asyncio.shield(self._ended)
+            if talking.done():
+                if (answer := talking.result()) is not None:
+                    return answer
+                await asyncio.wait({self._ended}, timeout=CLOSE_WITHIN)
         finally:
             talking.cancel()
-        if not started.is_set():
-            raise NotStarted(f"the process {ended(code)} before it began with the job")
-        hint = ", maybe out of memory" if code == -signal.SIGKILL else ""
-        raise ProcessDied(f"the process running the handler {ended(code)}{hint}")
+        how = ended(self._ended.result()) if self._ended.done() else "closed its socket to the worker"
+        if not started.done():
+            raise NotStarted(f"the process {how if talking.done() or self._ended.done() else 'did not answer'}")
+        hint = ", maybe out of memory" if how.endswith("SIGKILL") else ""
+        raise ProcessDied(f"the process running the handler {how}{hint}")
 
     def kill(self) -> None:
         """End the process and all it started: without its lifeline the guard does so."""
@@ -195,8 +211,11 @@ class Child:
         except TimeoutError:
             self._guard.kill()
             await self._ended
+        if self._runner and self._ended.result() == -signal.SIGKILL:  # maybe the guard, so that it killed nothing
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._runner, signal.SIGKILL)
 
-    async def _talk(self, number: int, message: bytes, started: asyncio.Event) -> Answer | None:
+    async def _talk(self, number: int, message: bytes, started: asyncio.Future[None]) -> Answer | None:
         """Send the question and return its answer; nothing if the socket closed before it came."""
         try:
             await write_frame(self._writer, message)
@@ -205,7 +224,9 @@ class Child:
                 if answer.number != number:
                     continue  # said by a fork of an earlier job
                 if answer.started:
-                    started.set()
+                    self._runner = answer.started
+                    if not started.done():
+                        started.set_result(None)
                 elif answer.said:
                     speak(answer.said)
                 else:

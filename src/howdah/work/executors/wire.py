@@ -37,7 +37,8 @@ class Answer(msgspec.Struct):
     """That a job starts, or something its handler said, or how it ended."""
 
     number: int = 0
-    started: bool = False
+    started: int = 0
+    """That the job starts: the process it runs in, which leads its process group."""
     said: Said | None = None
     result: bytes | None = None
     """JSON."""
