@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -181,6 +181,37 @@ async def test_only_children_that_were_never_ready_end_the_whole(tmp_path: Path,
             await asyncio.sleep(0.02)
     supervisor.stop()
     assert (deaths(), await running) == ((6, 0) if ready else (1, 2))
+
+
+async def test_a_child_that_cannot_be_started_ends_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    supervisor = Supervisor([[str(program)], ["sleep", "600"]])
+    running = asyncio.create_task(supervisor.run())
+
+    async def until(check: Callable[[], object]) -> None:
+        async with asyncio.timeout(60):
+            while not check():
+                assert not running.done(), "the other child was ended too"
+                await asyncio.sleep(0.02)
+
+    await until(lambda: len(supervisor.pids) == 2)
+    victim, other = supervisor.pids
+    program.rename(tmp_path / "elsewhere")
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: caplog.text.count("worker 0 cannot be started") >= 2)
+    assert supervisor.pids == [other]
+    assert alive(other)
+
+    (tmp_path / "elsewhere").rename(program)
+    await until(lambda: len(supervisor.pids) == 2)
+    supervisor.stop()
+    assert await asyncio.wait_for(running, 60) == 0
+
+
+async def test_a_program_that_is_not_there_ends_the_whole() -> None:
+    assert await asyncio.wait_for(Supervisor([["/nowhere/at/all"]]).run(), 60) == 1
 
 
 SLOW = """

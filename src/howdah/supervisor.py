@@ -90,9 +90,18 @@ class Supervisor:
 
     async def _keep(self, place: int) -> int:
         """Keep one place filled; returns the exit code of its last child."""
-        never, young_deaths, ever = 0, 0, False
+        never, young_deaths, failures, ever = 0, 0, 0, False
         while not self._stop.is_set():
-            child = await self._start(place)
+            try:
+                child = await self._start(place)
+            except OSError as error:  # no process, memory or descriptor left: the other children work on
+                failures += 1
+                log.error("worker %d cannot be started: %s", place, error)
+                if not ever and failures >= MOST_YOUNG_DEATHS:
+                    return self._end(1)
+                await wait(self._stop, min(10.0, 0.1 * 2 ** min(failures, 10)))
+                continue
+            failures = 0
             code = await child.process.wait()
             child.close()
             del self._children[place]

@@ -239,3 +239,25 @@ async def test_a_handler_may_be_an_object(app, uploads, rows):
 def test_budgets_that_cannot_work_are_refused(facts, words):
     with pytest.raises(ConfigError, match=words):
         Budget(**facts)
+
+
+@pytest.mark.parametrize("error", [StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit])
+async def test_a_plain_hook_beside_a_coroutine_may_raise_anything(app, uploads, rows, error):
+    """A future cannot carry a StopIteration before Python 3.12: the row stayed in processing for ever."""
+    table = app.table("uploads", max_attempts=1)
+
+    @table.handler
+    class Mixed:
+        def before_execute(self, record):
+            if record["n"] == 1:
+                raise error
+
+        async def execute(self, record): ...
+
+        def after_execute(self, record, outcome):
+            raise error
+
+    await rows.add(2)
+    await drain(app, slots=1)
+
+    assert await rows.states() == ["failed", "completed"]

@@ -204,7 +204,18 @@ async def _run(hook: Callable[..., Any], *args: Any) -> Any:
     """Call a hook of the user's; a plain one in a thread, for it may block."""
     if inspect.iscoroutinefunction(hook):
         return await finished(await hook(*args))
-    return await finished(await asyncio.to_thread(hook, *args))
+    value, error = await asyncio.to_thread(_caught, hook, *args)
+    if error is not None:
+        raise error
+    return await finished(value)
+
+
+def _caught(hook: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None]:
+    """Call a hook; a future could not carry a StopIteration, and the attempt that waits for it would never end."""
+    try:
+        return hook(*args), None
+    except BaseException as error:
+        return None, error
 
 
 async def _in_daemon(function: Callable[[], Any]) -> Any:
