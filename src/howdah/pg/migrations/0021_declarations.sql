@@ -1,4 +1,4 @@
--- 0020: which declaration counts: after an outage, when the clock of the server goes back, and for webhooks.
+-- 0021: which declaration counts: after an outage, when the clock of the server goes back, and for webhooks.
 
 -- ---------------------------------------------------------------- consumers
 
