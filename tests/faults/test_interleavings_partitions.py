@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from howdah.pg.database import Database
+from howdah.upkeep.pruner import Pruner, Retention
 from kit.interleave import Form, meet, told
-from kit.interleave_jobs import FORMS, NOBODY, STATEMENTS, TOMORROW, Ground, lay
+from kit.interleave_jobs import FORMS, NOBODY, STATEMENTS, TOMORROW, Ground
+from kit.interleave_partitions import lay_within_one_partition
 from kit.interleave_place import Trio, meeting_place, trio
 from kit.model_check import wrongs
-from kit.roles import OWNER
 
 pytestmark = pytest.mark.anyio
 
-SIZE = 100
 ENDS = {
     "ack one done": [4],
     "ack all done": [4, 5, 6, 7],
@@ -29,19 +29,6 @@ ENDS = {
     "delete many": [9],
 }
 """Jobs that are over by an act."""
-DROP = """
-do $$
-declare
-    part record;
-begin
-    for part in
-        select i.inhrelid::regclass as name from pg_inherits i join pg_class c on c.oid = i.inhrelid
-        where i.inhparent in ('howdah.job'::regclass, 'howdah.done'::regclass) and c.relname !~ 'default'
-    loop
-        execute format('drop table %s', part.name);
-    end loop;
-end $$
-"""
 
 
 @pytest.fixture(scope="module")
@@ -53,23 +40,6 @@ def place(server: Any, template: str) -> Iterator[Database]:
 async def three(place: Database) -> AsyncIterator[Trio]:
     async with trio(place) as conns:
         yield conns
-
-
-async def lay_within_one_partition(conn: Any) -> Ground:
-    """The same jobs, and ids were given out beyond their partition."""
-    await conn.execute("delete from howdah.job; delete from howdah.done")
-    await conn.execute(DROP)
-    low = await conn.fetchval("select (nextval('howdah.job_id') / $1 + 1) * $1", SIZE)
-    for part in ("job", "done"):
-        name = f"howdah.{part}_{low}_{low + SIZE}"
-        await conn.execute(
-            f"create table {name} partition of howdah.{part} for values from ({low}) to ({low + SIZE});"
-            f" alter table {name} owner to {OWNER}"
-        )
-    await conn.execute("select setval('howdah.job_id', $1)", low)
-    ground = await lay(conn)
-    await conn.execute("select setval('howdah.job_id', $1)", low + SIZE)
-    return ground
 
 
 async def drop(_ground: Ground, conn: Any) -> Any:
@@ -121,6 +91,20 @@ async def test_what_a_lease_still_names_is_not_dropped_with_its_partition(three:
 
     assert dropped == 1, "only 0"
     assert {row["id"] for row in await three.watch.fetch("select id from howdah.done")} == set(ground.at(1, 2))
+
+
+async def test_two_nodes_that_drop_one_partition_do_not_fail(three: Trio, place: Database):
+    ground = await lay_within_one_partition(three.watch)
+    pruner = Pruner(place, Retention())
+
+    async def drop_too(conn: Any) -> Any:
+        return await pruner._drop_one(conn, (TOMORROW, TOMORROW), NOBODY)
+
+    met = await meet(three, lambda conn: drop(ground, conn), drop_too, commit=True)
+
+    assert met.waited
+    assert met.second is None
+    assert await wrongs(three.watch) == []
 
 
 async def test_a_partition_is_found_whatever_a_backslash_means(three: Trio):

@@ -96,5 +96,5 @@ class Pruner:
         try:
             dropped = await conn.fetchval(self._sql["prune_partition"], *keep, *by, timeout=300)
             return None if dropped is None else int(dropped)
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-            return None
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, asyncpg.UndefinedTableError):
+            return None  # the last: another node dropped the partition while this one waited for its lock
