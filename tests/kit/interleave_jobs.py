@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,10 @@ class Through:
 
     async def fetch(self, statement: str, *args: Any, timeout: float | None = None) -> list[Any]:
         return list(await self._conn.fetch(statement, *args, timeout=timeout))
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Any]:
+        yield self._conn
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,9 @@ from howdah.job_key k
 where not exists (select from howdah.job j where j.id = k.id and j.key = k.key)
    or exists (select from howdah.done d where d.id = k.id)
 union all
+select 'lease ' || l.token || ' counts ' || l.remaining || ' jobs without an outcome, and has ' || count(*)
+from howdah.lease l join leased h on h.token = l.token group by l.token having l.remaining < count(*)
+union all
 select 'lease ' || l.token || ' does not span its runs'
 from howdah.lease l
 where exists (select from unnest(l.los, l.his) r(lo, hi) where r.lo < l.first_id or r.hi > l.end_id or r.lo >= r.hi)
