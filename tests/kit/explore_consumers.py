@@ -182,7 +182,7 @@ class Log:
         wrong = [row[0] for row in await conn.fetch(STREAMS)]
         if (await self.summary(conn))["share"]:
             end = await conn.fetchval("select last_value from howdah.event_position_seq")
-            wrong += await Stand(end=end).wrongs(conn)
+            wrong += await Stand(end=end, resumed=True).wrongs(conn)
             try:
                 async with conn.transaction():
                     await conn.execute(WAKE)

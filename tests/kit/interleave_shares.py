@@ -28,6 +28,8 @@ class Stand:
 
     end: int = TO
     """The last position that was given out."""
+    resumed: bool = False
+    """Whether it may be resumed after it halted: that sets the failures to 0 and keeps the event it failed on."""
 
     async def portrait(self, conn: Any) -> Any:
         share = await conn.fetchrow(
@@ -52,7 +54,7 @@ class Stand:
             wrong.append(f"the checkpoint is at {position}, beyond the log")
         if halted and (at is None or at <= position):
             wrong.append(f"it halts at {position} for event {at}")
-        if (failures == 0) != (at is None) and not halted:
+        if (failures == 0) != (at is None) and not halted and not (self.resumed and failures == 0):
             wrong.append(f"{failures} failures on event {at}")
         return wrong
 
