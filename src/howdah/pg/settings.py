@@ -59,10 +59,9 @@ async def settle(conn: Any) -> int | None:
         return None
     if row["transaction_timeout"] != "0":  # new in PostgreSQL 17, and unknown to startup before
         await conn.execute(SET, "transaction_timeout", "0")
-    # the server would end connections that listen, and a pooled one in the moment in which it is used
-    if (
-        row["idle_timeout"] != "0"
-    ):  # unknown to startup before PostgreSQL 14, whose servers are refused with a clear message
+    # The server would end connections that only listen, and pooled ones while they are idle. Not sent at startup: a server
+    # before PostgreSQL 14 does not know it, and must be refused with a message of ours.
+    if row["idle_timeout"] != "0":
         await conn.execute(SET, "idle_session_timeout", "0")
     # A job or an outcome that was acknowledged must survive a crash of the server. Not sent at startup, where it would
     # weaken remote_apply. In the DSN it is a decision about Howdah's own connections, and is respected.
