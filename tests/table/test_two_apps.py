@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from howdah import Howdah, Where, telemetry
+from howdah import Howdah, Where, WorkerOptions, telemetry
 from howdah.table import declaration
 from howdah.table.declaration import Declared, conflicts
 from howdah.table.trouble import trouble
@@ -105,3 +105,36 @@ def test_only_overlapping_declarations_conflict():
     assert conflicts([one, declared(60.0, None, live=False)]) == []
     assert len(conflicts([one, declared(60.0, None)])) == 1
     assert len(conflicts([one, declared(60.0, "kind = $1 abc")])) == 1
+
+
+async def test_a_longer_time_that_was_declared_since_the_last_look_counts(uploads, rows, pair, database, store_for):
+    _patient, hasty, _claim = pair
+    await rows.add(1, kind="zip")
+    table = Howdah(database.dsn).table("uploads", stalled_after=LONG, where=Where("kind = $1", "zip"))
+    newer = await store_for(table)
+    relation = await uploads.fetchval("delete from howdah.table_worker where node = 'patient:1' returning relation")
+    hasty._resetting._declarations._next = 0.0
+    await hasty.reset(10)  # it reads what is declared, and again in ten seconds only
+    await uploads.execute(
+        "insert into howdah.table_worker (relation, node, name, stalled_after) values ($1, 'newer:3', 'uploads', $2)",
+        relation,
+        LONG,
+    )
+    assert len(await newer.claim(1, {}, name="newer:3")) == 1
+
+    assert await looks(hasty, 3 * SHORT) == 0
+    assert await rows.states() == ["processing"]
+
+
+async def test_a_node_declares_its_time_before_it_claims(app, uploads, rows, conn):
+    await rows.add(1)
+    declared: list[float] = []
+
+    table = app.table("uploads", stalled_after=LONG)
+
+    @table.handler
+    async def upload(_row: dict[str, object]) -> None:
+        declared.append(await conn.fetchval("select max(stalled_after) from howdah.table_worker"))
+
+    await app.conductor(WorkerOptions(drain=True), upkeep=False).run()
+    assert declared == [LONG]

@@ -71,15 +71,26 @@ class Declarations:
         No names while every node says the same.
         """
         if time.monotonic() >= self._next:
-            await self._exchange()
+            await self.declare()
+            await self._read()
             self._next = time.monotonic() + REFRESH
         return self._known
 
-    async def _exchange(self) -> None:
-        options, relation = self._plan.options, self._plan.table.quoted
+    async def changed(self) -> bool:
+        """Read again what every node declares; return whether it changed since the last :meth:`stalls`."""
+        before = self._known
+        await self._read()
+        return self._known != before
+
+    async def declare(self) -> None:
+        """Declare the stall time of this node's rows, so that other nodes know it before the first row is claimed."""
+        options = self._plan.options
         mine = (node_name(), options.name, float(options.stalled_after), condition_of(options.where))
-        await self._session.fetch(self._plan.sql["declare"], relation, *mine)
-        rows = await self._session.fetch(self._plan.sql["declared"], relation, MOST_DECLARED)
+        await self._session.fetch(self._plan.sql["declare"], self._plan.table.quoted, *mine)
+
+    async def _read(self) -> None:
+        options = self._plan.options
+        rows = await self._session.fetch(self._plan.sql["declared"], self._plan.table.quoted, MOST_DECLARED)
         declared = [Declared(**row) for row in rows]
         self._warn(declared)
         if all(each.stalled_after == options.stalled_after for each in declared):

@@ -46,7 +46,13 @@ class TableFront:
                 plan = await Plan.make(conn, self._options, site.database.schema)
         finally:
             await session.close()
-        return OpenTable(plan, self._handler, site, self._opened)
+        opened = OpenTable(plan, self._handler, site, self._opened)
+        try:
+            await opened.store.declare()
+        except BaseException:
+            await opened.close()
+            raise
+        return opened
 
 
 class OpenTable:

@@ -37,6 +37,10 @@ class Resets:
         self._over: list[Silent] = []
         self._look_at = 0.0
 
+    async def declare(self) -> None:
+        """Declare the stall time of this node's rows."""
+        await self._declarations.declare()
+
     async def reset(self, most: int) -> tuple[int, int]:
         """Take back up to ``most`` rows: how many went back, how many failed."""
         if not self._over:
@@ -114,6 +118,8 @@ class Resets:
         if whole and took > SLOW:
             self._look_at = time.monotonic() + EASE * took
         over = self._silence.see([{**row, "id": self._plan.id(row["id"])} for row in rows])
+        if over and await self._declarations.changed():
+            return []  # a node that declared a longer time since may own some of them: the next look goes by that
         aside = set(self._aside.ids())
         return [each for each in over if each.id not in aside]
 

@@ -186,6 +186,10 @@ class TableStore:
             self.free(key)
         self.journal.keep(lambda key: key in running or self.holds(key))
 
+    async def declare(self) -> None:
+        """Tell the other nodes how long rows of this one may be silent; before the first claim."""
+        await self._resetting.declare()
+
     async def reset(self, most: int) -> tuple[int, int]:
         """Take back the rows of silent workers: how many went back, how many failed. Safe on every node at once."""
         return await self._resetting.reset(most)
