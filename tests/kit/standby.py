@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import asyncpg
 
-from howdah.pg import embedded
 from howdah.torture.line import Line
-from howdah.torture.servers.kept import in_thread
 from howdah.torture.servers.single import Single
-from kit.node import PATIENCE, eventually
-
-
-class Standby(Single):
-    """A server that follows another one."""
-
-    def __init__(self, primary: Single, settings: Mapping[str, str]) -> None:
-        super().__init__(settings)
-        self._primary = primary
-
-    async def _start_first(self) -> None:
-        await in_thread(self._copy)
-        await super()._start_first()
-
-    def _copy(self) -> None:
-        home, owner = self.folder.make("server"), self.folder.owner
-        for name in ("password", "howdah.lock"):
-            shutil.copy(self._primary._home / name, home / name)
-            self.folder.give(home / name)
-        command = [embedded.find().folder / "pg_basebackup", "-D", home / "data", "-R", "-c", "fast", "-d"]
-        account = {"user": owner.uid, "group": owner.gid, "extra_groups": []} if owner else {}
-        subprocess.run([*command, self._primary.dsn], check=True, timeout=4 * PATIENCE, cwd=home, **account)
+from howdah.torture.servers.standby import Standby
+from kit.node import eventually
 
 
 @dataclass
@@ -69,11 +45,7 @@ class Pair:
         """Promote the standby, after a crash of the primary or beside it, and let new connections lead there."""
         if crash:
             await self.primary.crash()
-        conn = await asyncpg.connect(self.standby.dsn)
-        try:
-            assert await conn.fetchval("select pg_promote(true, 60)")
-        finally:
-            await conn.close()
+        await self.standby.promote()
         self.line.to = self.standby.address
 
 

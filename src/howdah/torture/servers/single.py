@@ -17,6 +17,8 @@ from howdah.torture.servers.ports import HOST, free_ports
 from howdah.torture.servers.writable import until_writable
 
 SETTINGS = {"max_connections": "300"}
+UNFLUSHED = {"wal_writer_delay": "10s"}
+"""So late is written to disk what no commit flushes: a claim."""
 PORTS_TRIED = 3
 
 
@@ -139,3 +141,10 @@ class Single:
             return pid if os.path.samefile(f"/proc/{pid}/cwd", data) else None
         except (OSError, ValueError):
             return None
+
+
+class Unflushed(Single):
+    """A server that has not written claims to its disk when it crashes, unless another commit did."""
+
+    def __init__(self, settings: Mapping[str, str] | None = None, *, version: int | None = None) -> None:
+        super().__init__({**UNFLUSHED, **(settings or {})}, version=version)
