@@ -37,8 +37,8 @@ GOOD = [
 """A ledger of a run in which nothing went wrong."""
 
 
-def books():
-    good = open_books(GOOD)
+def books(entries=GOOD):
+    good = open_books(entries)
     good.effects = [
         {"front": "jobs", "mark": 1, "stream": "", "version": 0},
         {"front": "tables", "mark": 3, "stream": "", "version": 0},
@@ -122,6 +122,10 @@ def misplace(books):
     books.misplaced = [{"id": 5, "places": ["ready", "lease 7"]}]
 
 
+def give_a_token_twice(books):
+    books.starts["plain", 2].append(Entry(2.0, "start", "plain", [2], 8, attempt=2, token=11))
+
+
 HARM = [
     (drop_effect, "I1"),
     (double_effect, "I3"),
@@ -138,6 +142,7 @@ HARM = [
     (rolled_back_but_done, "I2"),
     (out_of_nowhere, "I2"),
     (start_twice_under_one_lease, "I5"),
+    (give_a_token_twice, "I5"),
     (misplace, "I5"),
 ]
 
@@ -158,3 +163,31 @@ def test_what_nobody_was_told_about_may_have_happened_once_or_not_at_all():
     assert check(once) == []
     once.effects.append(once.effects[-1])
     assert [finding.invariant for finding in check(once)] == ["I3"]
+
+
+LOST = [
+    line("intend", "jobs", 20, 21),
+    line("acked", "jobs", 20, 21),
+    line("start", "jobs", 20, attempt=1, token=30),
+    line("intend", "plain", 22),
+]
+"""What a primary accepted, and began, that its standby had not received; who answered the last one is not known."""
+
+
+@pytest.mark.parametrize("received", [False, True])
+def test_what_a_promoted_standby_had_not_received_may_be_gone_and_nothing_else(received):
+    kept = [1, 2, 3, 4, 5, *([20, 21] if received else [])]
+    entries = [*GOOD, *LOST, line("kept", "", *kept), line("acked", "plain", 22)]
+    told = books(entries)
+    assert (told.forgotten == {("jobs", 20), ("jobs", 21)}) is not received
+    assert ("plain", 22) in told.unknown - told.acked
+    assert ({finding.invariant for finding in check(told)} == {"I1"}) is received
+
+    later = books([*entries, line("intend", "plain", 23), line("acked", "plain", 23)])
+    assert "I1" in {finding.invariant for finding in check(later)}, "it was accepted after the promotion"
+
+
+def test_what_a_promoted_standby_had_not_received_has_no_effect_any_more():
+    told = books([*GOOD, *LOST, line("kept", "", 1, 2, 3, 4, 5)])
+    told.effects.append({"front": "jobs", "mark": 20, "stream": "", "version": 0})
+    assert "I2" in {finding.invariant for finding in check(told)}

@@ -26,6 +26,10 @@ class Books:
     refused: set[Known] = field(default_factory=set)
     """Surely not taken: the server said no, or the client rolled back."""
     unknown: set[Known] = field(default_factory=set)
+    forgotten: set[Known] = field(default_factory=set)
+    """Accepted by a primary whose standby had not received it when it was promoted: it does not exist any more."""
+    unsure: set[Known] = field(default_factory=set)
+    """Not answered yet when a standby was promoted that lacked it: either server may have given the answer."""
     starts: dict[Known, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[Known, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     stale: int = 0
@@ -52,11 +56,14 @@ def open_books(entries: Sequence[Entry]) -> Books:
             case "intend":
                 books.intended.update(known)
             case "acked":
-                books.acked.update(known)
+                books.acked.update(set(known) - books.unsure)
+                books.unknown.update(books.unsure.intersection(known))
             case "refused":
                 books.refused.update(known)
             case "unknown":
                 books.unknown.update(known)
+            case "kept":
+                _forget(books, set(entry.marks))
             case "start":
                 books.starts[known[0]].append(entry)
             case "end":
@@ -66,6 +73,15 @@ def open_books(entries: Sequence[Entry]) -> Books:
             case _:
                 pass
     return books
+
+
+def _forget(books: Books, kept: set[int]) -> None:
+    """A standby was promoted that has only this."""
+    gone = {known for known in books.acked if known[1] not in kept}
+    books.acked -= gone
+    books.forgotten |= gone
+    answered = books.acked | books.refused | books.unknown | books.forgotten
+    books.unsure |= {known for known in books.intended - answered if known[1] not in kept}
 
 
 async def read(folder: Path, conn: asyncpg.Connection, statements: dict[str, str]) -> tuple[Books, list[Entry]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -53,6 +53,8 @@ def _effects(books: Books) -> Iterator[Finding | None]:
 
 def _possible(books: Books, front: str, mark: int) -> bool:
     known = (front, mark)
+    if known in books.forgotten:
+        return False
     return known in books.acked or known in books.unknown or (known in books.intended and known not in books.refused)
 
 
@@ -100,7 +102,19 @@ def _runs(books: Books) -> Iterator[Finding | None]:
         if front != "events" and max(Counter(start.token for start in starts).values()) > 1
     ]
     yield _finding("I5", "jobs that were started twice under one lease", twice)
-    never = [f"{front} {mark}" for front, mark in books.starts if not _possible(books, front, mark)]
+    holders: dict[int, set[int]] = defaultdict(set)
+    for starts in books.starts.values():
+        for start in starts:
+            if start.token:
+                holders[start.token].add(start.pid)
+    given = [token for token, pids in holders.items() if len(pids) > 1]
+    yield _finding("I5", "tokens under which two processes ran something", given)
+    # a process that was frozen during a promotion may still start what is forgotten
+    never = [
+        f"{front} {mark}"
+        for front, mark in books.starts
+        if not _possible(books, front, mark) and (front, mark) not in books.forgotten
+    ]
     yield _finding("I2", "jobs that ran and were never accepted", never)
 
 

@@ -17,10 +17,11 @@ import msgspec
 FOLDER = "HOWDAH_TORTURE_LEDGER"
 """The environment variable with the folder of the ledger."""
 
-What = Literal["intend", "acked", "refused", "unknown", "start", "end", "record", "lost", "beat", "heard"]
+What = Literal["intend", "acked", "refused", "unknown", "start", "end", "record", "lost", "beat", "heard", "kept"]
 """Of clients: ``intend``, then what they were told: ``acked``, ``refused`` (it surely did not happen) or ``unknown``.
 Of handlers: ``start``, and ``end`` right before they return. Of workers: ``record``, outcomes were accepted; ``lost``,
-jobs were theirs no longer; ``beat``, the heart beats; ``heard``, wake-ups arrive after all."""
+jobs were theirs no longer; ``beat``, the heart beats; ``heard``, wake-ups arrive after all. Of a fault: ``kept``, the
+marks of all that a standby had when it was promoted."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -28,6 +28,8 @@ class Report(msgspec.Struct, kw_only=True):
     effects: int
     lost: int
     doubled: int
+    forgotten: int = 0
+    """What was accepted and not received by the standby that was promoted."""
     stale: int
     """Outcomes that came too late and were refused."""
     recovery: list[float]
@@ -93,6 +95,8 @@ def lines(report: Report) -> list[str]:
         f"most        {report.memory / 2**20:.0f} MB in a process, {report.connections:,} connections",
         f"books       {report.folder}",
     ]
+    if report.forgotten:
+        said.insert(3, f"forgotten   {report.forgotten:,} accepted that the promoted standby had not received")
     said += [f"UNSAFE      {finding}" for finding in report.unsafe]
     said += [f"STUCK       {finding}" for finding in report.stuck]
     if report.without is None:

@@ -1,4 +1,4 @@
--- places: jobs that are in more than one place, or in none.
+-- places: jobs that are in more than one place, or in none; and outcomes of jobs that do not exist.
 -- out: id, places (which), jobs that are wrong only
 
 with waiting as (
@@ -26,4 +26,6 @@ from {schema}.job j
 left join found f on f.id = j.id
 group by j.id
 having count(f.place) <> 1
+union all
+select d.id, '{done without a job}' from {schema}.done d where not exists (select from {schema}.job j where j.id = d.id)
 limit 100
