@@ -10,6 +10,7 @@ import pytest
 
 from howdah.pg.database import Database
 from howdah.torture.site import through
+from howdah.torture.talk import Talk
 from kit.node import eventually
 
 pytestmark = pytest.mark.anyio
@@ -93,3 +94,67 @@ async def test_it_says_when_a_connection_of_a_role_was_answered(place, line):
     await asyncio.wait_for(waiting, 10)
     claim.terminate()
     ack.terminate()
+
+
+async def test_it_says_when_a_statement_was_committed_or_found_something(place, line):
+    await line.open("load")
+    conns = {by: await Database(through(place.dsn, line, by)).connect("pool") for by in ("", "load")}
+    assert sorted((wire.by, wire.role) for wire in line.wires) == [("", "pool"), ("load", "pool")]
+    claim, append = "-- claim: some rows\nselect $1::int where $2::bool", "-- append: one\nselect $1::int"
+
+    async def came(by, statement, act):
+        """Whether an act is what the line waits for."""
+        waiting = asyncio.create_task(line.answered("pool", by=by, statement=statement))
+        await asyncio.sleep(0)
+        await act(conns["load"])
+        done = waiting.done()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        return done
+
+    async def claims(conn, *, found=True):
+        for _ in range(2):  # the second time by the name of the prepared statement
+            await conn.fetch(claim, 7, found)
+
+    async def appends(conn, *, keep=True):
+        around = conn.transaction()
+        await around.start()
+        await conn.fetch(append, 7)
+        await conn.fetch("select 1")
+        await (around.commit() if keep else around.rollback())
+
+    assert await came("load", "-- claim:", claims)
+    assert not await came("load", "-- claim:", lambda conn: claims(conn, found=False)), "it found nothing"
+    assert not await came("", "-- claim:", claims), "another entrance"
+    assert not await came("load", "-- claim:", appends), "another statement"
+    assert await came(None, "-- append:", appends)
+    assert not await came(None, "-- append:", lambda conn: appends(conn, keep=False)), "it was rolled back"
+    assert not await came(None, "-- append:", claims), "that transaction is over"
+    for conn in conns.values():
+        conn.terminate()
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_statements_are_known_however_their_messages_arrive(size):
+    def message(kind, content):
+        return kind + (len(content) + 4).to_bytes(4, "big") + content
+
+    startup = b"\0\x03\0\0user\0postgres\0application_name\0howdah claim\0\0"
+    sent = (
+        b"\0\0\0\x08\x04\xd2\x16\x2f"  # may it be encrypted?
+        + message(b"", startup)
+        + message(b"P", b"s1\0-- claim: rows\nselect 1\0\0\0")
+        + message(b"B", b"\0s1\0\0\0\0\0\0\0")
+    )
+    talk = Talk()
+    for at in range(0, len(sent), size):
+        talk.hear(sent[at : at + size])
+    assert (talk.role, talk.said("-- claim:"), talk.said("-- ack")) == ("claim", True, False)
+    talk.forget()
+    assert not talk.said("-- claim:")
+
+
+def test_what_is_no_client_of_postgresql_has_no_role():
+    talk = Talk()
+    talk.hear(b"POST /claim HTTP/1.1\r\n\r\n")
+    assert (talk.role, talk.said("")) == ("", False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from typing import Any
@@ -21,10 +22,13 @@ GUARDS = {
     "poll": "nobody looks without being woken, and nobody checks whether wake-ups arrive",
     "process": "handlers that take their process with them run in that of the worker",
     "timeout": "workers wait for an answer as long as it takes",
+    "sequence": "tokens of leases and ids of nodes come from sequences, which a crash or a failover sets back",
+    "run": "consumers keep what a server showed before it crashed or was replaced",
+    "flush": "commits are acknowledged before they are on the disk, and before the standby has them",
 }
 """What can be switched off, and what is so then."""
-IN_DATABASE = frozenset({"fence", "reset", "frontier", "key"})
-"""Those that are functions of the database, replaced by sql/without_*.sql."""
+IN_DATABASE = frozenset({"fence", "reset", "frontier", "key", "sequence", "run", "flush"})
+"""Those that are functions or settings of the database, replaced by sql/without_*.sql."""
 
 
 def off(guard: str) -> bool:
@@ -43,6 +47,11 @@ def apply() -> None:
 
         store.IDLE = 1000.0  # the server would end its transaction before it can say anything
         Worker.lose = Worker.lose_jobs = lambda *_: None  # type: ignore[method-assign,assignment]
+    if off("sequence"):
+        from howdah.node import registry
+
+        # the first id that is free, as far as the server remembers
+        registry.new_node = itertools.count(1).__next__  # type: ignore[attr-defined]
     if off("promote"):
         from howdah.jobs.store import JobStore
 

@@ -128,12 +128,14 @@ class Run:
         chance = random.Random(self._seed)  # noqa: S311 - a run is to be repeated
         told = environment(YARD, SCHEMA, ledger, self._without)
         async with Line(self._place.address) as line, Line(("127.0.0.1", port)) as web:
-            database = Database(through(self._place.dsn, line), schema=SCHEMA)
+            for entrance in ("load", "plane"):
+                await line.open(entrance)
+            database = Database(through(self._place.dsn, line, "load"), schema=SCHEMA)
             pen = Pen(ledger)
             load = Load(database, YARD, pen, random.Random(self._seed), longest=1.2 * self._beats.lease)  # noqa: S311
             with Crew(self._folder, told, self._beats) as crew:
-                site = Site(self._place, line, web, port, crew, load, self._beats, chance, self._tell)
-                crew.plane(site.dsn, port)
+                site = Site(self._place, line, web, port, crew, load, self._beats, chance, self._tell, pen, self._sql)
+                crew.plane(site.plane_dsn, port)
                 for _ in range(self._workers):
                     crew.worker(site.dsn)
                 await self._ready(site)
@@ -249,6 +251,7 @@ class Run:
             asked=len(kept.intended),
             accepted=len(kept.acked),
             unknown=len(kept.unknown),
+            forgotten=len(kept.forgotten),
             effects=len(kept.effects),
             lost=sum(finding.times for finding in unsafe if finding.lost),
             doubled=sum(finding.times for finding in unsafe if finding.doubled),

@@ -6,12 +6,13 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from howdah.torture.crew import Beats, Crew, Hand
+from howdah.torture.ledger import Pen
 from howdah.torture.line import Line
 from howdah.torture.load import Load
 from howdah.torture.wound import Healing, Wound
@@ -34,6 +35,9 @@ class Site:
     beats: Beats
     chance: random.Random
     say: Callable[[str], None]
+    pen: Pen
+    sql: Mapping[str, str]
+    """The statements of ``howdah.torture``."""
     wounds: list[Wound] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     """What is being done now, by name."""
@@ -43,6 +47,11 @@ class Site:
     def dsn(self) -> str:
         """Of the database, through the line."""
         return through(self.place.dsn, self.line)
+
+    @property
+    def plane_dsn(self) -> str:
+        """Of the database, through the entrance of the line that only the control plane takes."""
+        return through(self.place.dsn, self.line, "plane")
 
     @property
     def url(self) -> str:
@@ -82,7 +91,7 @@ class Site:
         if hand.role == "worker":
             return self.crew.worker(self.dsn)
         if hand.role == "plane":
-            return self.crew.plane(self.dsn, self.port)
+            return self.crew.plane(self.plane_dsn, self.port)
         return self.crew.agent(self.url)
 
     async def replace(self, hand: Hand) -> None:
@@ -111,9 +120,9 @@ class Site:
                 self.crew.signal(hand, signal.SIGCONT)
 
 
-def through(dsn: str, line: Line) -> str:
-    """The DSN by way of a line."""
+def through(dsn: str, line: Line, by: str = "") -> str:
+    """The DSN by way of a line, or of one entrance of it."""
     parts = urlsplit(dsn)
-    host, port = line.address
+    host, port = line.entrance(by)
     credentials, at, _ = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=f"{credentials}{at}{host}:{port}"))

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from howdah.torture.faults.fault import Fault, Hurt
+from howdah.torture.moments import MOMENTS, Moment
 from howdah.torture.site import Site
 
 SOON = 5.0
-MOST_WAITED = 10.0
-"""Seconds after which the server is killed although the answer did not come."""
-MOMENTS = {
-    "claim": "right after a claim",
-    "ack": "right after outcomes were recorded",
-    "pool": "right after a handler or consumer committed",
-    "heartbeat": "right after a heartbeat",
+CONTROLS = {
+    "claim": ("transaction", "sequence"),
+    "fleet-claim": ("transaction", "sequence"),
+    "ack": ("transaction", "flush"),
+    "append": ("transaction", "flush"),
+    "fleet-ack": ("transaction", "flush"),
 }
-"""Roles of connections, and what the answer to one of them says."""
+"""By moment; of all others: ``transaction``."""
 
 
 async def restart(site: Site) -> None:
@@ -31,25 +29,23 @@ async def crash(site: Site) -> None:
     await _down(site, "kill -9 the postmaster", site.place.crash)
 
 
-def _crash_after(role: str) -> Hurt:
+def _crash_after(moment: Moment) -> Hurt:
     async def crash_after(site: Site) -> None:
         """The postmaster is killed at the moment the server has answered."""
 
         async def end() -> None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(MOST_WAITED):
-                    await site.line.answered(role)
+            await moment.comes(site)
             await site.place.crash()
 
-        await _down(site, f"kill -9 the postmaster {MOMENTS[role]}", end)
+        await _down(site, f"kill -9 the postmaster right after {moment.about}", end, longest=1.0)
 
     return crash_after
 
 
-async def _down(site: Site, did: str, end: Callable[[], Awaitable[object]]) -> None:
+async def _down(site: Site, did: str, end: Callable[[], Awaitable[object]], longest: float = 5.0) -> None:
     wound = site.hurt(did, *site.crew.of("worker"), shows="hands", within=SOON)
     await end()
-    await site.rest(0, 5)
+    await site.rest(0, longest)
     await site.place.start()
     await site.place.writable(60)
     site.heal(wound)
@@ -74,13 +70,14 @@ FAULTS = [
     ),
     *(
         Fault(
-            name=f"crash-{role}",
-            about=f"the postmaster is killed {moment}",
-            hurt=_crash_after(role),
-            controls=("transaction",),
-            pause=(5, 15),
+            name=f"crash-{name}",
+            about=f"the postmaster is killed right after {moment.about}",
+            hurt=_crash_after(moment),
+            controls=CONTROLS.get(name, ("transaction",)),
+            pause=(2, 6),
+            place="unflushed",
             hurts_server=True,
         )
-        for role, moment in MOMENTS.items()
+        for name, moment in MOMENTS.items()
     ),
 ]

@@ -1,0 +1,58 @@
+"""Moments: when the server has just acknowledged something, as the line sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+
+import asyncpg
+
+from howdah.pg.database import BROKEN
+from howdah.torture.line import ALONE
+from howdah.torture.site import Site
+
+MOST_WAITED = 10.0
+"""Seconds after which the moment counts as come although nothing of the kind was answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An answer to one kind of connection."""
+
+    about: str
+    """What was acknowledged: it continues "right after …"."""
+    role: str
+    by: str = ""
+    """Whose connections: empty for workers with a database, ``plane`` for the control plane, ``load`` for clients."""
+    statement: str = ""
+    """How a statement of the transaction begins; empty: whatever it was."""
+
+    async def comes(self, site: Site) -> None:
+        """Wait for it. A crash then makes the server forget an unflushed claim, and that it gave out its token."""
+        conn = await asyncpg.connect(site.place.direct, timeout=10, command_timeout=10)
+
+        async def log_token() -> None:
+            with suppress(*BROKEN, asyncpg.PostgresError):
+                await conn.execute(site.sql["log_token"], timeout=ALONE / 2)
+
+        try:
+            async with asyncio.timeout(MOST_WAITED):
+                await site.line.answered(self.role, by=self.by, statement=self.statement, first=log_token)
+        except TimeoutError:
+            pass
+        finally:
+            conn.terminate()
+
+
+MOMENTS = {
+    "claim": Moment("a claim of jobs", "claim", statement="-- claim:"),
+    "ack": Moment("outcomes were recorded", "ack"),
+    "pool": Moment("a handler or consumer committed", "pool"),
+    "heartbeat": Moment("a heartbeat", "heartbeat"),
+    "append": Moment("a client appended events", "client", by="load", statement="-- append:"),
+    "checkpoint": Moment("a consumer moved its checkpoint", "pool", statement="-- settle:"),
+    "rows": Moment("a claim of table rows", "claim rows", statement="-- claim:"),
+    "fleet-claim": Moment("the control plane claimed jobs for a worker", "claim", by="plane", statement="-- claim:"),
+    "fleet-ack": Moment("the control plane recorded outcomes of a worker", "ack", by="plane", statement="-- ack"),
+}
