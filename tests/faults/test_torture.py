@@ -24,8 +24,14 @@ def chosen(*names):
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "names",
-    [("kill", "freeze", "stop"), ("cut", "terminate", "dark", "restart")],
-    ids=["processes", "connections"],
+    [
+        ("kill", "freeze", "stop"),
+        ("cut", "terminate", "dark", "restart"),
+        ("crash-claim", "crash-append", "crash-checkpoint", "crash-rows", "crash-fleet-claim", "crash-fleet-ack"),
+        ("promote-sync",),
+        ("promote-async",),
+    ],
+    ids=["processes", "connections", "crashes", "promote-sync", "promote-async"],
 )
 async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, names):
     report = await torture(chosen(*names), seconds=SECONDS, seed=SEED, folder=tmp_path)
@@ -35,9 +41,20 @@ async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, 
     assert report.effects > 100, said
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("fault", "guard"), [("kill", "reset"), ("freeze", "fence"), ("cut", "transaction"), ("slow", "frontier")]
+    ("fault", "guard"),
+    [
+        ("kill", "reset"),
+        ("freeze", "fence"),
+        ("cut", "transaction"),
+        ("slow", "frontier"),
+        ("crash-claim", "sequence"),
+        ("crash-append", "flush"),
+        ("promote-sync", "flush"),
+        ("promote-async", "sequence"),
+        ("promote-async", "run"),
+    ],
 )
 async def test_without_a_guard_the_checker_notices(tmp_path, fault, guard):
     """A fault has to meet something at the wrong moment, so it may take more than one run."""
