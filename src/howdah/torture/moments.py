@@ -12,6 +12,7 @@ from howdah.pg.database import BROKEN
 from howdah.torture.line import ALONE
 from howdah.torture.site import Site
 
+CLAIM = "-- claim:"
 MOST_WAITED = 10.0
 """Seconds after which the moment counts as come although nothing of the kind was answered."""
 
@@ -28,8 +29,8 @@ class Moment:
     statement: str = ""
     """How a statement of the transaction begins; empty: whatever it was."""
 
-    async def comes(self, site: Site) -> None:
-        """Wait for it. A crash then makes the server forget an unflushed claim, and that it gave out its token."""
+    async def comes(self, site: Site, *, crash: bool = False) -> None:
+        """Wait for it. ``crash``: if it is a claim, a crash makes the server forget that it gave out its token, too."""
         conn = await asyncpg.connect(site.place.direct, timeout=10, command_timeout=10)
 
         async def log_token() -> None:
@@ -38,21 +39,23 @@ class Moment:
 
         try:
             async with asyncio.timeout(MOST_WAITED):
-                await site.line.answered(self.role, by=self.by, statement=self.statement, first=log_token)
+                # only before claims: it flushes all that was committed before it
+                first = log_token if crash and self.statement == CLAIM else None
+                await site.line.answered(self.role, by=self.by, statement=self.statement, first=first)
         except TimeoutError:
-            pass
+            site.say(f"{self.about}: nothing of the kind in {MOST_WAITED:g} s")
         finally:
             conn.terminate()
 
 
 MOMENTS = {
-    "claim": Moment("a claim of jobs", "claim", statement="-- claim:"),
+    "claim": Moment("a claim of jobs", "claim", statement=CLAIM),
     "ack": Moment("outcomes were recorded", "ack"),
     "pool": Moment("a handler or consumer committed", "pool"),
     "heartbeat": Moment("a heartbeat", "heartbeat"),
     "append": Moment("a client appended events", "client", by="load", statement="-- append:"),
     "checkpoint": Moment("a consumer moved its checkpoint", "pool", statement="-- settle:"),
-    "rows": Moment("a claim of table rows", "claim rows", statement="-- claim:"),
-    "fleet-claim": Moment("the control plane claimed jobs for a worker", "claim", by="plane", statement="-- claim:"),
+    "rows": Moment("a claim of table rows", "claim rows", statement=CLAIM),
+    "fleet-claim": Moment("the control plane claimed jobs for a worker", "claim", by="plane", statement=CLAIM),
     "fleet-ack": Moment("the control plane recorded outcomes of a worker", "ack", by="plane", statement="-- ack"),
 }

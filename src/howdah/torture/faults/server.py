@@ -34,7 +34,7 @@ def _crash_after(moment: Moment) -> Hurt:
         """The postmaster is killed at the moment the server has answered."""
 
         async def end() -> None:
-            await moment.comes(site)
+            await moment.comes(site, crash=True)
             await site.place.crash()
 
         await _down(site, f"kill -9 the postmaster right after {moment.about}", end, longest=1.0)

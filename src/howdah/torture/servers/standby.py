@@ -14,7 +14,7 @@ import asyncpg
 from howdah.errors import DatabaseUnreachable
 from howdah.pg import embedded
 from howdah.torture.servers.kept import in_thread
-from howdah.torture.servers.single import Single
+from howdah.torture.servers.single import Single, Unflushed
 from howdah.torture.servers.writable import until_writable
 
 COPIED_WITHIN = 120.0
@@ -24,7 +24,7 @@ REACHED_WITHIN = 60.0
 LOOK_EVERY = 0.05
 
 
-class Standby(Single):
+class Standby(Unflushed):
     """A server that begins as a copy of another one, and follows it."""
 
     def __init__(self, primary: Single, settings: Mapping[str, str] | None = None) -> None:
@@ -59,7 +59,7 @@ class Replicated:
     """Whether a commit waits until the standby has it."""
 
     def __init__(self) -> None:
-        self.primary = Single()
+        self.primary: Single = Unflushed()
         self.standby: Standby | None = None
         self._past: Single | None = None
 
