@@ -11,7 +11,6 @@ from howdah.torture.site import Site
 SOON = 5.0
 CONTROLS = {
     "claim": ("transaction", "sequence"),
-    "fleet-claim": ("transaction", "sequence"),
     "ack": ("transaction", "flush"),
     "append": ("transaction", "flush"),
     "fleet-ack": ("transaction", "flush"),
