@@ -90,6 +90,8 @@ class Ordered(msgspec.Struct, frozen=True):
 
     mark: int
     pause: float
+    reign: int = 0
+    """The newest row of the table ``reign`` that its client had seen before the append."""
 
 
 @app.consumer("mirror", types=[Happened])

@@ -30,6 +30,8 @@ class Books:
     """Accepted by a primary whose standby had not received it when it was promoted: it does not exist any more."""
     unsure: set[Known] = field(default_factory=set)
     """Not answered yet when a standby was promoted that lacked it: either server may have given the answer."""
+    states: dict[Known, str] = field(default_factory=dict)
+    """The state in which something is to end, where its client said one."""
     starts: dict[Known, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[Known, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     stale: int = 0
@@ -55,6 +57,8 @@ def open_books(entries: Sequence[Entry]) -> Books:
         match entry.what:
             case "intend":
                 books.intended.update(known)
+                if entry.kind:
+                    books.states.update(dict.fromkeys(known, entry.kind))
             case "acked":
                 books.acked.update(set(known) - books.unsure)
                 books.unknown.update(books.unsure.intersection(known))

@@ -12,6 +12,8 @@ from howdah.torture.books import Books
 EXAMPLES = 5
 EFFECTS = {"jobs": ("jobs",), "tables": ("tables",), "events": ("events", "shards")}
 """Fronts whose handlers write effects, and under which names."""
+ENDED = ("done", "failed", "cancelled", "queued")
+"""States of poison of which nobody can say how it ends; queued: in ten years."""
 RECORDED = ("jobs", "plain", "fleet")
 """Fronts whose work is jobs."""
 
@@ -44,11 +46,9 @@ def _effects(books: Books) -> Iterator[Finding | None]:
             seen = {mark: count for (said, mark), count in times.items() if said == name}
             twice = [mark for mark, count in seen.items() if count > 1]
             strange = [mark for mark in seen if not _possible(books, front, mark)]
-            yield _finding(
-                "I1", f"{name} that were accepted and never had their effect", acked - seen.keys(), lost=True
-            )
-            yield _finding("I3", f"{name} that had their effect more than once", twice, doubled=True)
-            yield _finding("I2", f"{name} that had an effect and were never accepted", strange, doubled=True)
+            yield finding("I1", f"{name} that were accepted and never had their effect", acked - seen.keys(), lost=True)
+            yield finding("I3", f"{name} that had their effect more than once", twice, doubled=True)
+            yield finding("I2", f"{name} that had an effect and were never accepted", strange, doubled=True)
 
 
 def _possible(books: Books, front: str, mark: int) -> bool:
@@ -60,9 +60,8 @@ def _possible(books: Books, front: str, mark: int) -> bool:
 
 def _recorded(books: Books) -> Iterator[Finding | None]:
     """Jobs and what the tables say became of them."""
-    done, failed = _in_state(books, "done"), _in_state(books, "failed")
+    done = _in_state(books, "done")
     acked = {mark for front, mark in books.acked if front in RECORDED}
-    poison = {mark for front, mark in books.acked if front == "poison"}
     effects = {mark for front, mark in books.times if front == "jobs"}
     promised = {mark for mark in done if ("jobs", mark) in books.intended}
     twice = [mark for mark, rows in books.jobs.items() if len(rows) > 1]
@@ -70,15 +69,27 @@ def _recorded(books: Books) -> Iterator[Finding | None]:
         mark for mark, rows in books.jobs.items() if any((row["attempt"] or 0) > row["max_attempts"] for row in rows)
     ]
     misplaced = [f"{row['id']}: {row['places']}" for row in books.misplaced]
-    yield _finding("I1", "jobs that were accepted and are not done", acked - done, lost=True)
-    yield _finding("I6", "poison that did not end as failed", poison - failed)
-    yield _finding("I7", "jobs that were made more than once", twice, doubled=True)
-    yield _finding("I3", "jobs that are done without their effect", promised - effects, lost=True)
-    yield _finding("I3", "jobs that had their effect and are not done", effects - done, doubled=True)
+    yield finding("I1", "jobs that were accepted and are not done", acked - done, lost=True)
+    yield finding("I6", "poison that did not end as it should", _unlike(books))
+    yield finding("I7", "jobs that were made more than once", twice, doubled=True)
+    yield finding("I3", "jobs that are done without their effect", promised - effects, lost=True)
+    yield finding("I3", "jobs that had their effect and are not done", effects - done, doubled=True)
     unended = [mark for mark in done if not _ended(books, mark)]
-    yield _finding("I4", "jobs that are recorded as done by an attempt that never ended", unended)
-    yield _finding("I6", "jobs with more attempts than they may have", over)
-    yield _finding("I5", "jobs that are in several places, or in none", misplaced, lost=True)
+    yield finding("I4", "jobs that are recorded as done by an attempt that never ended", unended)
+    yield finding("I6", "jobs with more attempts than they may have", over)
+    yield finding("I5", "jobs that are in several places, or in none", misplaced, lost=True)
+
+
+def _unlike(books: Books) -> Iterator[str]:
+    """Poison that is in another state than its client said; where it said none, it has to fail."""
+    for front, mark in books.acked:
+        if front == "poison":
+            expected = books.states.get((front, mark), "failed")
+            rows = books.jobs.get(mark, [])
+            found = [row["state"] for row in rows]
+            if found != [expected] and not (expected == "any" and found and found[0] in ENDED):
+                kind = rows[0]["kind"] if rows else "no job"
+                yield f"{mark} ({kind}) is {', '.join(map(str, found)) or 'gone'}, not {expected}"
 
 
 def _in_state(books: Books, state: str) -> set[int]:
@@ -101,21 +112,21 @@ def _runs(books: Books) -> Iterator[Finding | None]:
         for (front, mark), starts in books.starts.items()
         if front != "events" and max(Counter(start.token for start in starts).values()) > 1
     ]
-    yield _finding("I5", "jobs that were started twice under one lease", twice)
+    yield finding("I5", "jobs that were started twice under one lease", twice)
     holders: dict[int, set[int]] = defaultdict(set)
     for starts in books.starts.values():
         for start in starts:
             if start.token:
                 holders[start.token].add(start.pid)
     given = [token for token, pids in holders.items() if len(pids) > 1]
-    yield _finding("I5", "tokens under which two processes ran something", given)
+    yield finding("I5", "tokens under which two processes ran something", given)
     # a process that was frozen during a promotion may still start what is forgotten
     never = [
         f"{front} {mark}"
         for front, mark in books.starts
         if not _possible(books, front, mark) and (front, mark) not in books.forgotten
     ]
-    yield _finding("I2", "jobs that ran and were never accepted", never)
+    yield finding("I2", "jobs that ran and were never accepted", never)
 
 
 def _order(books: Books) -> Iterator[Finding | None]:
@@ -128,7 +139,7 @@ def _order(books: Books) -> Iterator[Finding | None]:
             if row["version"] <= last.get(key, 0):
                 wrong.append(f"{row['front']} {row['stream']} {row['version']} after {last[key]}")
             last[key] = row["version"]
-    yield _finding("I9", "events that were applied out of order", wrong)
+    yield finding("I9", "events that were applied out of order", wrong)
 
 
 def _tables(books: Books) -> Iterator[Finding | None]:
@@ -136,14 +147,15 @@ def _tables(books: Books) -> Iterator[Finding | None]:
     done = {mark for mark, rows in books.rows.items() if any(row["state"] == "completed" for row in rows)}
     acked = {mark for front, mark in books.acked if front == "tables"}
     effects = {mark for front, mark in books.times if front == "tables"}
-    yield _finding("I1", "rows that were inserted and are not completed", acked - done, lost=True)
-    yield _finding("I3", "rows that are completed without their effect", done - effects, lost=True)
-    yield _finding("I3", "rows that had their effect and are not completed", effects - done, doubled=True)
+    yield finding("I1", "rows that were inserted and are not completed", acked - done, lost=True)
+    yield finding("I3", "rows that are completed without their effect", done - effects, lost=True)
+    yield finding("I3", "rows that had their effect and are not completed", effects - done, doubled=True)
 
 
-def _finding(
+def finding(
     invariant: str, said: str, what: Iterable[object], *, lost: bool = False, doubled: bool = False
 ) -> Finding | None:
+    """Make a finding of what was found, with a few examples; none when there is nothing."""
     found = sorted({str(each) for each in what})
     if not found:
         return None

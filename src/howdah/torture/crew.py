@@ -18,6 +18,7 @@ import msgspec
 from howdah.torture.app import YARD
 from howdah.torture.guards import WITHOUT
 from howdah.torture.ledger import FOLDER
+from howdah.torture.release import RELEASE
 
 Role = Literal["worker", "plane", "agent"]
 APP = "howdah.torture.node:app"
@@ -41,6 +42,8 @@ class Hand:
     output: Path
     file: IO[bytes]
     began: float = field(default_factory=time.monotonic)
+    release: str = ""
+    """What it declares; see ``release``."""
     frozen: bool = False
     ended: float | None = None
     """When it was seen to be gone."""
@@ -73,6 +76,7 @@ class Crew:
         self._folder = folder
         self._environment = environment
         self._beats = beats
+        self.ledger = environment[FOLDER]
         self._sleepy = environment.get(WITHOUT) == "poll"
         self.hands: list[Hand] = []
         self.past: list[Hand] = []
@@ -101,7 +105,7 @@ class Crew:
 
     def is_at_work(self, hand: Hand) -> bool:
         """Whether it has written anything into the ledger yet; a control plane never does."""
-        return hand.role == "plane" or any(Path(self._environment[FOLDER]).glob(f"{hand.pid}.*"))
+        return hand.role == "plane" or any(Path(self.ledger).glob(f"{hand.pid}.*"))
 
     def signal(self, hand: Hand, number: signal.Signals) -> None:
         """Send one a signal."""
@@ -153,15 +157,16 @@ class Crew:
         others = {name: value for name, value in os.environ.items() if not name.startswith(("HOWDAH_", "PG"))}
         output = self._folder / f"{role}-{len(self.hands) + len(self.past)}.log"
         file = output.open("wb")
+        told = {**others, **self._environment, **environment}
         process = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", "howdah", *words],
-            env={**others, **self._environment, **environment},
+            env=told,
             cwd="/",  # away from the settings of whatever project this is started in
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
         )
-        hand = Hand(role, process, output, file)
+        hand = Hand(role, process, output, file, release=told.get(RELEASE, ""))
         self.hands.append(hand)
         return hand
 
@@ -172,7 +177,9 @@ class Crew:
         self.past.append(hand)
 
 
-def environment(yard: str, schema: str, ledger: Path, without: str | None) -> dict[str, str]:
+def environment(
+    yard: str, schema: str, ledger: Path, without: str | None, more: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """What every process of the crew is told."""
-    said = {YARD: yard, "HOWDAH_SCHEMA": schema, FOLDER: str(ledger)}
+    said = {YARD: yard, "HOWDAH_SCHEMA": schema, FOLDER: str(ledger), **(more or {})}
     return said | ({WITHOUT: without} if without else {})

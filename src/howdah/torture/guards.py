@@ -25,9 +25,11 @@ GUARDS = {
     "sequence": "tokens of leases and ids of nodes come from sequences, which a crash or a failover sets back",
     "run": "consumers keep what a server showed before it crashed or was replaced",
     "flush": "commits are acknowledged before they are on the disk, and before the standby has them",
+    "cleaning": "texts go to the database as handlers give them, and what it refuses is sent again as it is",
+    "declaration": "nodes fire, consume and reset whether or not what they declare is current",
 }
 """What can be switched off, and what is so then."""
-IN_DATABASE = frozenset({"fence", "reset", "frontier", "key", "sequence", "run", "flush"})
+IN_DATABASE = frozenset({"fence", "reset", "frontier", "key", "sequence", "run", "flush", "declaration"})
 """Those that are functions or settings of the database, replaced by sql/without_*.sql."""
 
 
@@ -56,6 +58,20 @@ def apply() -> None:
         from howdah.jobs.store import JobStore
 
         JobStore._promote = _nothing  # type: ignore[method-assign,assignment]
+    if off("cleaning"):
+        from howdah import scrub
+        from howdah.jobs import recorder
+        from howdah.table import refusal
+
+        scrub.storable = lambda text: text
+        recorder.is_refusal = lambda _: False  # type: ignore[attr-defined,assignment]
+        refusal.split.__defaults__ = (lambda _: False,)
+    if off("declaration"):
+        from howdah.jobs.schedule import Schedule
+        from howdah.table.declaration import Declarations
+
+        Schedule.declaration = property(lambda _: "any")  # type: ignore[assignment,method-assign]
+        Declarations.stalls = _own_stall  # type: ignore[method-assign,assignment]
     if off("poll"):
         from howdah.pg import listen
 
@@ -73,6 +89,10 @@ def _patient(fetch: Any) -> Any:
         return await fetch(session, statement, *args, timeout=1000.0)
 
     return patiently
+
+
+async def _own_stall(declarations: Any) -> tuple[float, list[str], list[float]]:
+    return declarations._plan.options.stalled_after, [], []
 
 
 async def _nothing(*_: object) -> None:

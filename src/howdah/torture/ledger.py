@@ -37,6 +37,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
     token: int = 0
     kind: str = ""
+    """Of ``lost``: why. Of ``intend``: the state in which the job is to end; empty: as its front says."""
 
 
 class Pen:

@@ -16,12 +16,18 @@ from howdah.errors import DatabaseFull, DatabaseUnreachable
 from howdah.pg import sql
 from howdah.pg.database import BROKEN, Database
 from howdah.torture import app as tortured
+from howdah.torture.deaths import DEATHS
 from howdah.torture.ledger import Pen
-from howdah.torture.poison import KINDS
+from howdah.torture.outcomes import NAMES, state_of
+from howdah.torture.poison import HOSTILE, KINDS
+from howdah.torture.rows import STATES
 
 UNSURE: tuple[type[BaseException], ...] = (*BROKEN, DatabaseUnreachable)
 """Errors after which nobody can say whether it happened."""
 STREAMS = 12
+DEATHS_AT_ONCE = 5
+MADE_UP = 10
+"""Outcomes at random, each time."""
 PATIENCE = 3.0
 """Seconds a client waits for an answer."""
 KEPT = 4 * PATIENCE
@@ -36,7 +42,7 @@ class Load:
         self._pen = pen
         self._chance = chance
         self._longest = longest
-        self._sql = sql.load("howdah.torture", schema=database.schema, yard=yard)
+        self.statements = sql.load("howdah.torture", schema=database.schema, yard=yard)
         self._marks = itertools.count(1)
         self._app = tortured.app
         self.intended = 0
@@ -116,7 +122,7 @@ class Load:
 
         async def ask() -> None:
             async with self._transaction() as conn:
-                await conn.execute(self._sql["put_rows"], marks, [self._pause() for _ in marks])
+                await conn.execute(self.statements["put_rows"], marks, [self._pause() for _ in marks])
 
         await self._told("tables", marks, ask)
 
@@ -130,9 +136,12 @@ class Load:
 
         async def ask() -> None:
             async with self._transaction(keep=keep) as conn:
+                reign = await conn.fetchval(self.statements["reign"])
                 await self._app.log.append(f"Stream-{stream}", events, conn=conn)
                 await asyncio.sleep(self._chance.choice([0, 0, 0.01, 0.05]))
-                await self._app.log.append(f"Order-{stream}", tortured.Ordered(ordered, self._pause()), conn=conn)
+                await self._app.log.append(
+                    f"Order-{stream}", tortured.Ordered(ordered, self._pause(), reign), conn=conn
+                )
 
         self._pen.write("intend", "jobs", ordered)
         told = await self._told("events", marks, ask, kept=keep)
@@ -145,17 +154,40 @@ class Load:
         await self._told("fleet", marks, lambda: self._app.enqueue_many(jobs))
 
     async def poison(self) -> None:
-        """One job of every kind that cannot succeed, and one whose arguments nobody can read."""
-        for task in KINDS:
+        """Jobs that break, and one whose arguments nobody can read. Processes are dear: only some deaths at a time."""
+        deaths = self._chance.sample(DEATHS, DEATHS_AT_ONCE)
+        for task in (*(kind for kind in KINDS if kind not in DEATHS), *deaths):
             mark = next(self._marks)
             await self._told("poison", [mark], lambda task=task, mark=mark: task.enqueue(mark))  # type: ignore[misc]
+        for name in (*NAMES, *("" for _ in range(MADE_UP))):
+            await self._hostile(name)
         mark = next(self._marks)
 
         async def unreadable() -> None:
             async with self._transaction() as conn:
-                await conn.execute(self._sql["unreadable"], mark)
+                await conn.execute(self.statements["unreadable"], mark)
 
         await self._told("poison", [mark], unreadable)
+
+    async def _hostile(self, name: str) -> None:
+        """A job with a hostile outcome, anywhere a handler can run; of no name: with one that is made up."""
+        mark, seed = next(self._marks), self._chance.randrange(2**32)
+        task: Any = self._chance.choices(HOSTILE, (5, 5, 5, 1))[0]
+        kind = state_of(name) if name else "any"
+        await self._told("poison", [mark], lambda: task.enqueue(mark, name, seed), kind=kind)
+
+    async def harm(self) -> None:
+        """Rows that the table refuses in every way, and others between them."""
+        harms = [harm for harm in STATES for _ in range(1 if harm else 2 * len(STATES))]
+        self._chance.shuffle(harms)
+        marks = [next(self._marks) for _ in harms]
+
+        async def ask() -> None:
+            async with self._transaction() as conn:
+                pauses = [0.1 if harm else self._pause() for harm in harms]
+                await conn.execute(self.statements["put_harmed"], marks, pauses, harms)
+
+        await self._told("harmed", marks, ask)
 
     async def storm(self, jobs: int) -> None:
         """So many jobs, all due at the same moment."""
@@ -164,9 +196,11 @@ class Load:
         made = [task.job(mark, 0.0) for mark in marks]
         await self._told("plain", marks, lambda: self._app.enqueue_many(made))
 
-    async def _told(self, front: str, marks: list[int], ask: Callable[[], Awaitable[Any]], *, kept: bool = True) -> str:
+    async def _told(
+        self, front: str, marks: list[int], ask: Callable[[], Awaitable[Any]], *, kept: bool = True, kind: str = ""
+    ) -> str:
         """Write down what is meant, do it, write down what was told."""
-        self._pen.write("intend", front, *marks)
+        self._pen.write("intend", front, *marks, kind=kind)
         self.intended += len(marks)
         try:
             async with asyncio.timeout(2 * PATIENCE):

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from howdah import telemetry
-from howdah.torture import guards, poison
+from howdah.torture import guards, poison, release, rows
 from howdah.torture.app import YARD, app, open_to, pen
 
 __all__ = ["app", "poison"]
@@ -28,7 +28,12 @@ def _hear(name: str, facts: dict[str, Any]) -> None:
 
 
 if YARD in os.environ:
-    open_to(os.environ[YARD])
+    if now := release.of_this_process():
+        release.declare(now)
+        open_to(os.environ[YARD], stalled_after=release.STALLED_AFTER[now])
+    else:
+        open_to(os.environ[YARD])
+    rows.open_to(os.environ[YARD])
     telemetry.subscribe(_hear)
     guards.apply()
     if sys.platform == "linux":  # it ends with whoever tortures it, also while it is frozen

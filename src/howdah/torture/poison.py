@@ -1,21 +1,15 @@
-"""Poison: jobs that can never succeed, each in a way of its own. They must end as failed, and harm nobody else."""
+"""Poison: jobs that break in every way. Each must end as it should, and harm no other."""
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
 import sys
 import time
 from typing import Any
 
-from howdah import Poison
-from howdah.torture import guards
+from howdah import Poison, Transaction
 from howdah.torture.app import AGAIN, app, write
-
-ATTEMPTS = 2
-APART: Any = "thread" if guards.off("process") else "process"
-"""Where handlers run that take their process with them."""
+from howdah.torture.deaths import ATTEMPTS, DEATHS
+from howdah.torture.outcomes import bring
 
 
 @app.task(queue="jobs", max_attempts=ATTEMPTS, retry=AGAIN)
@@ -47,29 +41,34 @@ async def blocks(mark: int) -> None:
     raise ValueError("on purpose")
 
 
-@app.task(queue="jobs", max_attempts=ATTEMPTS, retry=AGAIN, executor=APART)
-def vanishes(mark: int) -> None:
-    """Ends its process without a word."""
-    os._exit(7)
+@app.task(queue="jobs", max_attempts=ATTEMPTS, retry=AGAIN)
+async def hostile(mark: int, name: str, seed: int) -> Any:
+    """Has a hostile outcome."""
+    write("start", "poison", mark)
+    return bring(name, seed)
 
 
-@app.task(queue="jobs", max_attempts=ATTEMPTS, retry=AGAIN, executor=APART)
-def segfaults(mark: int) -> None:
-    """Reads where nothing is."""
-    ctypes.string_at(0)
+@app.task(queue="jobs", max_attempts=ATTEMPTS, retry=AGAIN, transactional=True)
+async def hostile_in_transaction(tx: Transaction, mark: int, name: str, seed: int) -> Any:
+    """The same, with its outcome in the commit of its transaction."""
+    write("start", "poison", mark)
+    return bring(name, seed)
 
 
-@app.task(queue="jobs", max_attempts=ATTEMPTS, retry=AGAIN, executor=APART)
-def is_killed(mark: int) -> None:
-    """Is killed as by the system when memory runs out."""
-    os.kill(os.getpid(), signal.SIGKILL)
+@app.task(queue="jobs", max_attempts=ATTEMPTS, retry=AGAIN)
+def hostile_in_thread(mark: int, name: str, seed: int) -> Any:
+    """The same in a thread."""
+    write("start", "poison", mark)
+    return bring(name, seed)
 
 
-@app.task(queue="jobs", max_attempts=ATTEMPTS, retry=AGAIN, executor="process", timeout=1.0)
-def loops(mark: int) -> None:
-    """Never ends."""
-    while True:
-        pass
+@app.task(queue="jobs", max_attempts=ATTEMPTS, retry=AGAIN, executor="process")
+def hostile_in_process(mark: int, name: str, seed: int) -> Any:
+    """The same in a process of its own, from which the outcome has to be told."""
+    return bring(name, seed)
 
 
-KINDS = (raises, spoiled, exits, blocks, vanishes, segfaults, is_killed, loops)
+KINDS = (raises, spoiled, exits, blocks, *DEATHS)
+"""Tasks that can only fail."""
+HOSTILE = (hostile, hostile_in_transaction, hostile_in_thread, hostile_in_process)
+"""Tasks with an outcome by name."""

@@ -20,6 +20,7 @@ from howdah.pg.database import BROKEN, Database
 from howdah.torture import books, guards
 from howdah.torture.checker import check
 from howdah.torture.crew import Beats, Crew, Hand, environment
+from howdah.torture.evidence import Evidence
 from howdah.torture.faults import Fault
 from howdah.torture.ledger import Pen
 from howdah.torture.line import Line
@@ -126,7 +127,8 @@ class Run:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         chance = random.Random(self._seed)  # noqa: S311 - a run is to be repeated
-        told = environment(YARD, SCHEMA, ledger, self._without)
+        more = {name: value for fault in self._faults for name, value in fault.environment.items()}
+        told = environment(YARD, SCHEMA, ledger, self._without, more)
         async with Line(self._place.address) as line, Line(("127.0.0.1", port)) as web:
             for entrance in ("load", "plane"):
                 await line.open(entrance)
@@ -236,12 +238,16 @@ class Run:
         conn = await self._connect()
         try:
             kept, entries = await books.read(ledger, conn, self._sql)
+            unsafe = check(kept)
+            evidence = Evidence(site, conn, self._sql, kept, entries, until)
+            for fault in self._faults:
+                if fault.judge is not None:
+                    unsafe += await fault.judge(evidence)
         finally:
             await conn.close()
         hands = site.crew.past + site.crew.hands
         gone = {hand.pid for hand in site.crew.past if hand.ended is not None and hand.ended < until}
         recovered = recoveries(entries, site.wounds, gone, until)
-        unsafe = check(kept)
         report = Report(
             faults=[fault.name for fault in self._faults],
             seed=self._seed,

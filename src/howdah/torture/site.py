@@ -15,6 +15,7 @@ from howdah.torture.crew import Beats, Crew, Hand
 from howdah.torture.ledger import Pen
 from howdah.torture.line import Line
 from howdah.torture.load import Load
+from howdah.torture.release import RELEASE
 from howdah.torture.wound import Healing, Wound
 
 
@@ -89,14 +90,21 @@ class Site:
     def man(self, hand: Hand) -> Hand:
         """Start another in the place of one that is gone."""
         if hand.role == "worker":
-            return self.crew.worker(self.dsn)
+            return self.worker(hand.release)
         if hand.role == "plane":
             return self.crew.plane(self.plane_dsn, self.port)
         return self.crew.agent(self.url)
 
+    def worker(self, release: str = "") -> Hand:
+        """Start a node with a database, of this release if there are releases."""
+        return self.crew.worker(self.dsn, **({RELEASE: release} if release else {}))
+
     async def replace(self, hand: Hand) -> None:
         """Start another in the place of one that is gone, and wait until it works: somebody has to take over."""
-        other = self.man(hand)
+        await self.at_work(self.man(hand))
+
+    async def at_work(self, other: Hand) -> None:
+        """Wait until one that was started works, ends, or the run is over."""
         while not self.crew.is_at_work(other) and other.alive and not self.over.is_set():
             await asyncio.sleep(0.05)
 

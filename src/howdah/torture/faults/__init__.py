@@ -7,7 +7,7 @@ from functools import cache
 
 from howdah.torture.faults.fault import Fault
 
-MODULES = ("processes", "connections", "server", "load", "failover", "promotion", "disk", "pooler")
+MODULES = ("processes", "connections", "server", "load", "rows", "releases", "failover", "promotion", "disk", "pooler")
 """Where they are."""
 
 

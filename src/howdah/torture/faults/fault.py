@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from howdah.torture.checker import Finding
+from howdah.torture.evidence import Evidence
 from howdah.torture.site import Site
 
 Hurt = Callable[[Site], Awaitable[None]]
+Judge = Callable[[Evidence], Awaitable[list[Finding]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +29,7 @@ class Fault:
     """The server it needs, by name; see ``servers``."""
     hurts_server: bool = False
     """Then it is not for a server of somebody else's."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """What processes are told besides in a run with this fault."""
+    judge: Judge | None = None
+    """Finds what only a run with this fault can get wrong."""

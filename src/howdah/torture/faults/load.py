@@ -7,16 +7,19 @@ import asyncio
 import asyncpg
 
 from howdah.torture.faults.fault import Fault
+from howdah.torture.faults.processes import stop
 from howdah.torture.site import Site
+from howdah.torture.strays import strays
 
 DUE = 10_000
 HOURS = 2 * 3600
 
 
 async def poison(site: Site) -> None:
-    """One of every kind of job that cannot succeed."""
+    """Jobs break in every way; in the midst of it a node is told to end, and has to."""
     site.hurt("poison of every kind", *site.crew.of("worker"), shows="hands", within=site.beats.lease + 5)
     await site.load.poison()
+    await stop(site)
 
 
 async def due(site: Site) -> None:
@@ -53,7 +56,14 @@ async def clock(site: Site) -> None:
 
 
 FAULTS = [
-    Fault(name="poison", about="jobs break in every way", hurt=poison, controls=("process",), pause=(2, 5)),
+    Fault(
+        name="poison",
+        about="jobs break in every way: hostile outcomes, dying processes",
+        hurt=poison,
+        controls=("process", "cleaning"),
+        pause=(2, 5),
+        judge=strays,
+    ),
     Fault(name="due", about=f"{DUE:,} jobs come due at once", hurt=due, controls=("promote",), pause=(2, 4)),
     Fault(name="idle", about="transactions stay open", hurt=idle, controls=("frontier",)),
     Fault(name="clock", about="workers' clocks are hours off", hurt=clock, controls=("reset",)),

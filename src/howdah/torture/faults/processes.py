@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 
+from howdah.torture.crew import Hand
 from howdah.torture.faults.fault import Fault
 from howdah.torture.site import Site
 
@@ -43,6 +44,11 @@ async def stop(site: Site) -> None:
         return
     await site.replace(hand)
     site.hurt(f"stop {hand.role} {hand.pid}", hand, shows="jobs", within=site.beats.grace + 7)
+    await end(site, hand)
+
+
+async def end(site: Site, hand: Hand) -> None:
+    """Tell one to end, and wait until it has; one that does not is killed, and found by the checker."""
     site.crew.tell(hand)
     try:
         async with asyncio.timeout(site.beats.grace + 5):
