@@ -8,6 +8,7 @@ import pytest
 
 from howdah.torture.all import torture
 from howdah.torture.faults import faults
+from howdah.torture.guards import GUARDS
 from howdah.torture.report import lines
 from kit.command import Command
 
@@ -30,8 +31,10 @@ def chosen(*names):
         ("crash-claim", "crash-append", "crash-checkpoint", "crash-rows", "crash-fleet-claim", "crash-fleet-ack"),
         ("promote-sync",),
         ("promote-async",),
+        ("releases",),
+        ("poison", "refused"),
     ],
-    ids=["processes", "connections", "crashes", "promote-sync", "promote-async"],
+    ids=["processes", "connections", "crashes", "promote-sync", "promote-async", "releases", "hostile"],
 )
 async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, names):
     report = await torture(chosen(*names), seconds=SECONDS, seed=SEED, folder=tmp_path)
@@ -45,14 +48,9 @@ async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, 
 @pytest.mark.parametrize(
     ("fault", "guard"),
     [
-        ("kill", "reset"),
-        ("freeze", "fence"),
-        ("cut", "transaction"),
-        ("slow", "frontier"),
-        ("crash-append", "flush"),
-        ("promote-sync", "flush"),
-        ("promote-async", "sequence"),
-        ("promote-async", "run"),
+        *(("kill", "reset"), ("freeze", "fence"), ("cut", "transaction"), ("slow", "frontier")),
+        *(("crash-append", "flush"), ("promote-sync", "flush"), ("promote-async", "sequence"), ("promote-async", "run")),
+        *(("releases", "declaration"), ("poison", "cleaning"), ("refused", "cleaning")),
     ],
 )
 async def test_without_a_guard_the_checker_notices(tmp_path, fault, guard):
@@ -75,6 +73,7 @@ def test_the_faults_are_listed_with_their_controls():
 
 def test_every_fault_has_a_control():
     assert all(fault.controls for fault in faults().values())
+    assert {guard for fault in faults().values() for guard in fault.controls} == GUARDS.keys()
 
 
 @pytest.mark.parametrize(

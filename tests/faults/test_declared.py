@@ -1,0 +1,188 @@
+"""The checker of two releases: any history of nodes with good books is good, and each kind of harm to it is found."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from howdah.torture.declared import Added, Declared, Reign, Tick, check
+from howdah.torture.release import NEW, OLD
+
+OLD_NODE, NEW_NODE = 1, 2
+LENGTH = 100
+MIDDLE = 40
+"""The second in which the first new node comes."""
+
+
+def books() -> Declared:
+    """A run in which a new node comes to an old one, and both stay."""
+    return Declared(
+        ticks=[
+            *(Tick("ticks", OLD, float(slot), slot - 1.5) for slot in range(0, MIDDLE, 2)),
+            *(Tick("ticks", NEW, float(slot), slot - 1.5) for slot in range(MIDDLE + 1, LENGTH, 2)),
+            *(Tick("rare", NEW, float(slot), slot - 1.5) for slot in range(MIDDLE, LENGTH, 2)),
+        ],
+        beats={
+            OLD_NODE: [float(second) for second in range(LENGTH)],
+            NEW_NODE: [float(second) for second in range(MIDDLE, LENGTH)],
+        },
+        releases={OLD_NODE: OLD, NEW_NODE: NEW},
+        reigns=[Reign(1, True, 10), Reign(2, False, 20), Reign(3, True, 25)],
+        added=[
+            Added(5, 105, 0),
+            Added(15, 115, 1),
+            Added(21, 121, 1),
+            Added(23, 123, 2),
+            Added(30, 130, 3),
+        ],
+        events={1, 2, 3},
+        effects={"widened": Counter([1, 2, 3, 115, 130]), "cut": Counter([1, 2, 3])},
+        resets=[(7, OLD_NODE, 4.2), (8, NEW_NODE, 10.2)],
+    )
+
+
+def test_good_books_are_good():
+    assert check(books()) == []
+
+
+def drop_a_slot(books):
+    books.ticks.remove(next(tick for tick in books.ticks if tick.slot == 61))
+
+
+def drop_a_slot_of_the_old(books):
+    books.ticks.remove(next(tick for tick in books.ticks if tick.slot == 20))
+
+
+def fire_twice(books):
+    books.ticks.append(books.ticks[-1])
+
+
+def fire_for_another(books):
+    books.ticks.append(Tick("ticks", OLD, 61.0, 60.0))
+
+
+def fire_what_never_comes(books):
+    books.ticks.append(Tick("rare", OLD, 62.0, 60.0))
+
+
+def silence_the_new(books):
+    books.ticks = [tick for tick in books.ticks if tick.schedule != "rare" or tick.slot < 60]
+
+
+def silence_from_the_start(books):
+    books.ticks = [tick for tick in books.ticks if tick.schedule != "rare"]
+
+
+def silence_the_old(books):
+    books.ticks = [tick for tick in books.ticks if tick.release != OLD]
+
+
+def skip_an_event(books):
+    del books.effects["widened"][130]
+
+
+def skip_an_event_of_a_reign_that_is_over(books):
+    del books.effects["widened"][115]
+
+
+def skip_an_event_of_both(books):
+    del books.effects["cut"][2]
+
+
+def double_an_event(books):
+    books.effects["cut"][2] += 1
+
+
+def double_an_event_of_the_new_type(books):
+    books.effects["widened"][130] += 1
+
+
+def take_a_row_early(books):
+    books.resets.append((9, NEW_NODE, 4.2))
+
+
+HARM = [
+    (drop_a_slot, "left out"),
+    (drop_a_slot_of_the_old, "left out"),
+    (fire_twice, "more than once"),
+    (fire_for_another, "without the current declaration"),
+    (fire_what_never_comes, "without the current declaration"),
+    (silence_the_new, "silent"),
+    (silence_from_the_start, "silent"),
+    (silence_the_old, "silent"),
+    (skip_an_event, "skipped"),
+    (skip_an_event_of_a_reign_that_is_over, "skipped"),
+    (skip_an_event_of_both, "no effect"),
+    (double_an_event, "more than once"),
+    (double_an_event_of_the_new_type, "more than once"),
+    (take_a_row_early, "before the silence"),
+]
+
+
+@pytest.mark.parametrize(("harm", "said"), HARM, ids=[harm.__name__ for harm, _ in HARM])
+def test_harm_is_found(harm, said):
+    bad = copy.deepcopy(books())
+    harm(bad)
+    assert [each.said for each in check(bad) if said in each.said]
+
+
+def history(spans: list[tuple[int, int]]) -> Declared:
+    """What nodes of the new release that live in these spans of seconds leave behind, beside an old one.
+
+    New nodes fire while one of them lives; after 30 s without any the old one does. Slots that passed while the
+    declaration stayed current are made up for.
+    """
+    alive = {second for start, length in spans for second in range(start, start + length)}
+    found = Declared(releases={OLD_NODE: OLD}, beats={OLD_NODE: [float(second) for second in range(LENGTH)]})
+    for pid, (start, length) in enumerate(spans, NEW_NODE):
+        found.releases[pid] = NEW
+        found.beats[pid] = [float(second) for second in range(start, start + length)]
+    current, seen, pending = OLD, -1000, 0
+    for second in range(LENGTH):
+        if second in alive:
+            seen = second
+        standing = NEW if second - seen <= 30 else OLD
+        if standing != current:
+            current, pending = standing, second
+        if current == NEW and second not in alive:
+            continue  # there is nobody to fire
+        for slot in range(pending, second + 1):
+            if slot % 2 == (current == NEW):
+                found.ticks.append(Tick("ticks", current, float(slot), float(second)))
+            elif current == NEW:
+                found.ticks.append(Tick("rare", current, float(slot), float(second)))
+        pending = second + 1
+    return found
+
+
+SPANS = st.lists(st.tuples(st.integers(0, LENGTH - 1), st.integers(1, 60)), max_size=5).map(
+    lambda spans: [(start, min(length, LENGTH - start)) for start, length in spans]
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(SPANS)
+def test_whenever_nodes_come_and_go_a_good_history_is_good(spans):
+    assert check(history(spans)) == []
+
+
+@settings(deadline=None, max_examples=200)
+@given(SPANS, st.data())
+def test_whenever_nodes_come_and_go_a_slot_less_or_more_is_found(spans, data):
+    bad = history(spans)
+    tick = data.draw(st.sampled_from(bad.ticks))
+    between = [
+        each
+        for each in bad.ticks
+        if (each.schedule, each.release) == (tick.schedule, tick.release) and abs(each.slot - tick.slot) == 2
+    ]
+    if len(between) == 2 and (tick.release == NEW or not spans or tick.slot + 2 < min(start for start, _ in spans)):
+        bad.ticks.remove(tick)
+        assert any("left out" in each.said for each in check(bad))
+        bad.ticks.append(tick)
+    bad.ticks.append(tick)
+    assert any("more than once" in each.said for each in check(bad))

@@ -1,0 +1,146 @@
+"""Whatever handlers return or raise, their jobs end as they should, and all others are done."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from howdah import Backoff, Howdah, Transaction, scrub, telemetry
+from howdah.jobs import recorder
+from howdah.torture.checker import ENDED
+from howdah.torture.outcomes import NAMES, bring, state_of
+from kit.node import eventually, node
+
+EXAMPLES = os.environ.get("HOWDAH_FAULT_EXAMPLES")
+SETTINGS = settings(
+    max_examples=int(EXAMPLES or 8),
+    derandomize=EXAMPLES is None,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+AGAIN = Backoff(first=0.01, cap=0.01)
+NEIGHBOURS = 10
+SHAPES = ("plain", "in_thread", "in_transaction")
+STATES = "select id, state, attempt, error from howdah.jobs where id = any($1)"
+
+
+def application(dsn: str) -> Howdah:
+    """Tasks that have a hostile outcome, wherever they run, and one that has none."""
+    app = Howdah(dsn)
+
+    @app.task(name="plain", max_attempts=2, retry=AGAIN)
+    async def plain(name: str, seed: int) -> object:
+        return bring(name, seed)
+
+    @app.task(name="in_thread", max_attempts=2, retry=AGAIN)
+    def in_thread(name: str, seed: int) -> object:
+        return bring(name, seed)
+
+    @app.task(name="in_transaction", max_attempts=2, retry=AGAIN, transactional=True)
+    async def in_transaction(tx: Transaction, name: str, seed: int) -> object:
+        return bring(name, seed)
+
+    @app.task(name="neighbour", max_attempts=1)
+    async def neighbour(n: int) -> int:
+        return n
+
+    return app
+
+
+async def ask(app: Howdah, outcomes: list[tuple[str, str, int]]) -> tuple[list[int], list[int]]:
+    """Enqueue jobs with these outcomes (shape, name, seed) between others; returns the ids of both."""
+    hostile, others = [], []
+    for at in range(max(len(outcomes), NEIGHBOURS)):
+        for shape, name, seed in outcomes[at : at + 1]:
+            hostile.append((await app.tasks[shape].enqueue(name, seed)).id)
+        if at < NEIGHBOURS:
+            others.append((await app.tasks["neighbour"].enqueue(at)).id)
+    return hostile, others
+
+
+async def unlike(app: Howdah, outcomes: list[tuple[str, str, int]]) -> list[str]:
+    """Run them on a node; returns what does not end as it should."""
+    hostile, others = await ask(app, outcomes)
+    conn = await app.database.connect("test")
+    wanted = dict.fromkeys(others, ("done",))
+    for id, (_, name, _) in zip(hostile, outcomes, strict=True):
+        wanted[id] = (state_of(name),) if name else ENDED
+    wrong: list[str] = []
+
+    async def over() -> bool:
+        rows = await conn.fetch(STATES, list(wanted))
+        open_ones = await conn.fetchval("select count(*) from howdah.lease") + await conn.fetchval(
+            "select count(*) from howdah.later where due_at < now() + interval '1 hour'"
+        )
+        wrong[:] = [f"{dict(row)}, not {wanted[row['id']]}" for row in rows if row["state"] not in wanted[row["id"]]]
+        return not wrong and not open_ones and len(rows) == len(wanted)
+
+    try:
+        async with node(app, slots=10):
+            try:
+                await eventually(over)
+            except AssertionError:
+                return wrong or ["something is still under way"]
+        return []
+    finally:
+        await conn.close()
+        await app.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_every_outcome_of_the_list_ends_as_it_should(database, shape):
+    assert await unlike(application(database.dsn), [(shape, name, 0) for name in NAMES]) == []
+
+
+def test_any_outcomes_together_end_as_they_should(database):
+    """Of the list, and made up, in any shape and order, many on a node at once."""
+
+    @SETTINGS
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from(SHAPES), st.sampled_from([*NAMES, *("" for _ in NAMES)]), st.integers(0, 2**32 - 1)
+            ),
+            min_size=1,
+            max_size=30,
+        )
+    )
+    def check(outcomes):
+        assert asyncio.run(unlike(application(database.dsn), outcomes)) == []
+
+    check()
+
+
+@pytest.mark.anyio
+async def test_a_text_that_is_not_cleaned_stops_its_neighbours(database, monkeypatch):
+    """The control: without both guards, one text holds up all outcomes of its node for as long as they are off."""
+    app = application(database.dsn)
+    failed = asyncio.Event()
+    stop = telemetry.subscribe(lambda name, facts: failed.set() if name == "loop.fail" else None)
+    monkeypatch.setattr(scrub, "storable", lambda text: text)
+    monkeypatch.setattr(recorder, "is_refusal", lambda _: False)
+    hostile, others = await ask(app, [("plain", "message-nul", 0)])
+    conn = await app.database.connect("test")
+    rows = "select count(*) from howdah.done where id = any($1)"
+    try:
+        async with node(app, slots=20):
+            async with asyncio.timeout(30):
+                await failed.wait()
+            assert await conn.fetchval(rows, others) < NEIGHBOURS
+            monkeypatch.undo()
+
+            async def over() -> bool:
+                return await conn.fetchval(rows, [*hostile, *others]) == NEIGHBOURS + 1
+
+            await eventually(over)
+    finally:
+        stop()
+        await conn.close()
+        await app.close()

@@ -1,0 +1,140 @@
+"""Rows that a table refuses in the ways of the torture, in any order beside others: each ends as it should."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from howdah import Howdah, telemetry
+from howdah.pg import sql
+from howdah.table import refusal
+from howdah.torture.rows import HELD_UP, STATES, Harmed
+from kit.node import eventually, node
+
+pytestmark = pytest.mark.superuser("makes tables and triggers beside those of Howdah")
+
+EXAMPLES = os.environ.get("HOWDAH_FAULT_EXAMPLES")
+SETTINGS = settings(
+    max_examples=int(EXAMPLES or 5),
+    derandomize=EXAMPLES is None,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+STATEMENTS = sql.load("howdah.torture", schema="howdah", yard="yard")
+NEIGHBOURS = 6
+EMPTY = "truncate yard.harmed"
+
+
+def application(dsn: str) -> Howdah:
+    """An application that works on the table."""
+    app = Howdah(dsn)
+    table = app.table(
+        "yard.harmed",
+        name="harmed",
+        record=Harmed,
+        order_by=["id"],
+        max_attempts=2,
+        retry_after=0.1,
+        stalled_after=60,  # nothing is to be taken from a node that lives
+        poll=0.1,
+    )
+
+    @table.handler
+    async def work_on(row: Harmed) -> None:
+        await asyncio.sleep(row.pause)
+
+    return app
+
+
+async def put(conn, harms):
+    """Insert rows with these harms, one of no harm after each."""
+    every = [each for harm in harms for each in (harm, "")] + [""] * NEIGHBOURS
+    await conn.execute(STATEMENTS["put_harmed"], list(range(len(every))), [0.0] * len(every), every)
+
+
+async def unlike(dsn, harms):
+    """Run them on a node; returns what does not end as it should."""
+    app = application(dsn)
+    conn = await app.database.connect("test")
+    wrong = []
+
+    async def over():
+        rows = await conn.fetch(STATEMENTS["harmed"])
+        wrong[:] = [dict(row) for row in rows if row["state"] != STATES[row["harm"]] or row["resets"]]
+        return rows and not wrong
+
+    try:
+        await put(conn, harms)
+        async with node(app, slots=10, grace=1.0):
+            try:
+                await eventually(over)
+            except AssertionError:
+                return wrong
+        return []
+    finally:
+        await conn.execute(EMPTY)
+        await conn.close()
+        await app.close()
+
+
+@pytest.fixture
+def dsn(database):
+    async def lay_out():
+        conn = await database.connect("test")
+        await conn.execute(STATEMENTS["open"])
+        await conn.close()
+
+    asyncio.run(lay_out())
+    return database.dsn
+
+
+def test_any_rows_that_are_refused_end_as_they_should_and_so_do_all_others(dsn):
+    @SETTINGS
+    @given(st.lists(st.sampled_from(sorted(STATES)), min_size=1, max_size=12))
+    def check(harms):
+        assert asyncio.run(unlike(dsn, harms)) == []
+
+    check()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("harm", [harm for harm in STATES if harm])
+async def test_rows_of_one_harm_only(dsn, harm):
+    assert await unlike(dsn, [harm] * 3) == []
+
+
+@pytest.mark.anyio
+async def test_a_refused_batch_that_is_not_halved_stops_its_neighbours(dsn, conn, monkeypatch):
+    """The control: the rows beside the refused one wait for as long as the guard is off."""
+    app = application(dsn)
+    failed = asyncio.Event()
+    stop = telemetry.subscribe(lambda name, facts: failed.set() if name == "loop.fail" else None)
+    monkeypatch.setattr(refusal.split, "__defaults__", (lambda _: False,))
+    await put(conn, ["end"])
+    ended = "select count(*) from yard.harmed where state = 'completed'"
+    try:
+        async with node(app, slots=20, grace=1.0):
+            async with asyncio.timeout(30):
+                await failed.wait()
+            assert await conn.fetchval(ended) <= NEIGHBOURS
+            monkeypatch.undo()
+
+            async def over():
+                return await conn.fetchval(ended) == NEIGHBOURS + 1
+
+            await eventually(over)
+    finally:
+        stop()
+        await app.close()
+
+
+def test_some_rows_cannot_end():
+    """What is waited for after a run leaves out these, and no others."""
+    assert [harm for harm, state in STATES.items() if state in ("queued", "processing")] == list(HELD_UP)
+    assert all(f"'{harm}'" in STATEMENTS["left"] for harm in HELD_UP)
