@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from howdah import Backoff, Howdah, Transaction, scrub, telemetry
 from howdah.jobs import recorder
 from howdah.torture.checker import ENDED
-from howdah.torture.outcomes import NAMES, bring, state_of
+from howdah.torture.outcomes import NAMES, RAISED, bring, state_of
 from kit.node import eventually, node
+from table.ground import ddl
 
 EXAMPLES = os.environ.get("HOWDAH_FAULT_EXAMPLES")
+LONGEST = 90.0
+"""Seconds that all of them together may take on a slow machine."""
 SETTINGS = settings(
     max_examples=int(EXAMPLES or 8),
     derandomize=EXAMPLES is None,
@@ -84,7 +87,7 @@ async def unlike(app: Howdah, outcomes: list[tuple[str, str, int]]) -> list[str]
     try:
         async with node(app, slots=10):
             try:
-                await eventually(over)
+                await eventually(over, LONGEST)
             except AssertionError:
                 return wrong or ["something is still under way"]
         return []
@@ -97,6 +100,73 @@ async def unlike(app: Howdah, outcomes: list[tuple[str, str, int]]) -> list[str]
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_every_outcome_of_the_list_ends_as_it_should(database, shape):
     assert await unlike(application(database.dsn), [(shape, name, 0) for name in NAMES]) == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
+async def test_a_consumer_goes_on_after_every_outcome_of_the_list(app, conn, transactional):
+    """What is raised is parked, whatever it is; a result is nothing to a consumer."""
+    if transactional:
+
+        async def sour(event, tx: Transaction) -> object:
+            return bring(event.data["name"], 0)
+
+    else:
+
+        async def sour(event) -> object:
+            return bring(event.data["name"], 0)
+
+    app.consumer("sour", on_failure="park", max_failures=1)(sour)
+    events = {name: (await app.log.append("S-1", {"type": "Sour", "data": {"name": name}})).position for name in NAMES}
+
+    async def over() -> bool:
+        return await conn.fetchval("select min(position) from howdah.checkpoint") == max(events.values())
+
+    async with node(app, rebalance=0.2):
+        await eventually(over, LONGEST)
+    parked = {row["position"] for row in await conn.fetch("select position from howdah.parked")}
+    assert parked == {events[name] for name in (*RAISED, "generator")}
+
+
+@pytest.mark.anyio
+@pytest.mark.superuser("makes a table")
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
+async def test_rows_end_as_their_outcome_of_the_list_says(app, conn, transactional):
+    await conn.execute(ddl(extra="name text not null default ''"))
+    table = app.table("uploads", poll=0.1, max_attempts=2, retry_after=0.05, transactional=transactional)
+    if transactional:
+
+        async def upload(record, tx: Transaction) -> object:
+            return bring(record["name"], 0) if record["name"] else None
+
+    else:
+
+        async def upload(record) -> object:
+            return bring(record["name"], 0) if record["name"] else None
+
+    table.handler(upload)
+    both = [name for each in NAMES for name in (each, "")]
+    await conn.executemany("insert into uploads (name) values ($1)", [(name,) for name in both])
+    states = {"done": ["completed"], "failed": ["failed"], "cancelled": ["canceled"], "queued": ["queued", "errored"]}
+    wrong = []
+
+    async def over() -> bool:
+        rows = await conn.fetch(
+            "select name, state, num_resets, process_after > now() + interval '1 year' as far from uploads"
+        )
+        wrong[:] = [
+            tuple(row)
+            for row in rows
+            if row["state"] not in states[state_of(row["name"]) if row["name"] else "done"] or row["num_resets"]
+        ]
+        waiting = sum(row["state"] in states["queued"] and not row["far"] for row in rows)
+        return not wrong and not waiting
+
+    async with node(app, slots=10):
+        try:
+            await eventually(over, LONGEST)
+        except AssertionError:
+            pytest.fail(f"not as they should be: {wrong}")
 
 
 def test_any_outcomes_together_end_as_they_should(database):
@@ -139,7 +209,7 @@ async def test_a_text_that_is_not_cleaned_stops_its_neighbours(database, monkeyp
             async def over() -> bool:
                 return await conn.fetchval(rows, [*hostile, *others]) == NEIGHBOURS + 1
 
-            await eventually(over)
+            await eventually(over, LONGEST)
     finally:
         stop()
         await conn.close()

@@ -40,7 +40,7 @@ class Overran(Exception):
 
 
 class Exited(Exception):
-    """A handler raised what would end the process, such as SystemExit."""
+    """A handler raised what means something to its runner: SystemExit would end the process, LeaseLost the runner."""
 
 
 class Handled(Job, gc=False):
@@ -120,7 +120,7 @@ class Batch:
                 raise
             if not (isinstance(error, GONE) or (tx and is_closed(tx.connection))):
                 self.raised = error
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and not isinstance(error, LeaseLost):
                 raise
             raise Exited from error
         self.handling = False
