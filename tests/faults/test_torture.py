@@ -49,7 +49,12 @@ async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, 
     ("fault", "guard"),
     [
         *(("kill", "reset"), ("freeze", "fence"), ("cut", "transaction"), ("slow", "frontier")),
-        *(("crash-append", "flush"), ("promote-sync", "flush"), ("promote-async", "sequence"), ("promote-async", "run")),
+        *(
+            ("crash-append", "flush"),
+            ("promote-sync", "flush"),
+            ("promote-async", "sequence"),
+            ("promote-async", "run"),
+        ),
         *(("releases", "declaration"), ("poison", "cleaning"), ("refused", "cleaning")),
     ],
 )
