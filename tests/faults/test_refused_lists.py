@@ -18,6 +18,8 @@ from kit.node import eventually, node
 pytestmark = pytest.mark.superuser("makes tables and triggers beside those of Howdah")
 
 EXAMPLES = os.environ.get("HOWDAH_FAULT_EXAMPLES")
+LONGEST = 90.0
+"""Seconds that all of them together may take on a slow machine."""
 SETTINGS = settings(
     max_examples=int(EXAMPLES or 5),
     derandomize=EXAMPLES is None,
@@ -73,7 +75,7 @@ async def unlike(dsn, harms):
         await put(conn, harms)
         async with node(app, slots=10, grace=1.0):
             try:
-                await eventually(over)
+                await eventually(over, LONGEST)
             except AssertionError:
                 return wrong
         return []
@@ -128,7 +130,7 @@ async def test_a_refused_batch_that_is_not_halved_stops_its_neighbours(dsn, conn
             async def over():
                 return await conn.fetchval(ended) == NEIGHBOURS + 1
 
-            await eventually(over)
+            await eventually(over, LONGEST)
     finally:
         stop()
         await app.close()

@@ -21,6 +21,8 @@ from kit.node import eventually, node
 pytestmark = pytest.mark.superuser("makes tables and triggers beside those of Howdah")
 
 EXAMPLES = os.environ.get("HOWDAH_FAULT_EXAMPLES")
+LONGEST = 90.0
+"""Seconds that all of them together may take on a slow machine."""
 SETTINGS = settings(
     max_examples=int(EXAMPLES or 4),
     derandomize=EXAMPLES is None,
@@ -97,7 +99,7 @@ class Rollout:
                 await self.play(act, release)
             await self.play("start", NEW)
             await self.append()
-            await eventually(self._over)
+            await eventually(self._over, LONGEST)
             return [str(found) for found in check(await self._declared())]
         finally:
             for _, stack in self.nodes:

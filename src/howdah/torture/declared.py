@@ -167,12 +167,18 @@ def _by_declaration(declared: Declared) -> Mapping[tuple[str, str], list[Tick]]:
 
 
 def _spans(declared: Declared, release: str) -> list[Span]:
-    """The times in which a node of a release beat without a gap, oldest first."""
-    found: list[Span] = []
+    """The times in which nodes of a release beat without a gap, one or another of them, oldest first."""
+    lives: list[Span] = []
     for pid, beats in declared.beats.items():
         if declared.releases.get(pid) == release:
-            found += _unbroken(sorted(beats))
-    return sorted(found)
+            lives += _unbroken(sorted(beats))
+    found: list[Span] = []
+    for start, end in sorted(lives):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
 
 
 def _unbroken(beats: Sequence[float]) -> Iterator[Span]:

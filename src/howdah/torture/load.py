@@ -19,7 +19,7 @@ from howdah.torture import app as tortured
 from howdah.torture.deaths import DEATHS
 from howdah.torture.ledger import Pen
 from howdah.torture.outcomes import NAMES, state_of
-from howdah.torture.poison import HOSTILE, KINDS
+from howdah.torture.poison import HOSTILE, KINDS, Sour
 from howdah.torture.rows import STATES
 
 UNSURE: tuple[type[BaseException], ...] = (*BROKEN, DatabaseUnreachable)
@@ -161,6 +161,9 @@ class Load:
             await self._told("poison", [mark], lambda task=task, mark=mark: task.enqueue(mark))  # type: ignore[misc]
         for name in (*NAMES, *("" for _ in range(MADE_UP))):
             await self._hostile(name)
+        sour = [Sour(name, self._chance.randrange(2**32)) for name in (*NAMES, *("" for _ in range(MADE_UP)))]
+        self._chance.shuffle(sour)
+        await self._told("sour", [], lambda: self._app.log.append("Sour-1", sour))
         mark = next(self._marks)
 
         async def unreadable() -> None:
@@ -172,7 +175,7 @@ class Load:
     async def _hostile(self, name: str) -> None:
         """A job with a hostile outcome, anywhere a handler can run; of no name: with one that is made up."""
         mark, seed = next(self._marks), self._chance.randrange(2**32)
-        task: Any = self._chance.choices(HOSTILE, (5, 5, 5, 1))[0]
+        task: Any = self._chance.choices(list(HOSTILE), list(HOSTILE.values()))[0]
         kind = state_of(name) if name else "any"
         await self._told("poison", [mark], lambda: task.enqueue(mark, name, seed), kind=kind)
 

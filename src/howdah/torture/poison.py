@@ -6,7 +6,9 @@ import sys
 import time
 from typing import Any
 
-from howdah import Poison, Transaction
+import msgspec
+
+from howdah import Event, Poison, Transaction
 from howdah.torture.app import AGAIN, app, write
 from howdah.torture.deaths import ATTEMPTS, DEATHS
 from howdah.torture.outcomes import bring
@@ -68,7 +70,34 @@ def hostile_in_process(mark: int, name: str, seed: int) -> Any:
     return bring(name, seed)
 
 
+@app.task(queue="fleet", max_attempts=ATTEMPTS, retry=AGAIN)
+async def hostile_over_http(mark: int, name: str, seed: int) -> Any:
+    """The same without a database, where the outcome is told to the control plane."""
+    write("start", "poison", mark)
+    return bring(name, seed)
+
+
+@app.event
+class Sour(msgspec.Struct, frozen=True):
+    """An event whose handling has a hostile outcome."""
+
+    name: str
+    seed: int
+
+
+@app.consumer("sour", types=[Sour], on_failure="park", max_failures=1)
+async def sour(event: Event) -> Any:
+    """Events that it cannot handle are set aside, and it goes on."""
+    return bring(event.data.name, event.data.seed)
+
+
 KINDS = (raises, spoiled, exits, blocks, *DEATHS)
 """Tasks that can only fail."""
-HOSTILE = (hostile, hostile_in_transaction, hostile_in_thread, hostile_in_process)
-"""Tasks with an outcome by name."""
+HOSTILE: dict[Any, int] = {
+    hostile: 5,
+    hostile_in_transaction: 5,
+    hostile_in_thread: 5,
+    hostile_over_http: 3,
+    hostile_in_process: 1,
+}
+"""Tasks with an outcome by name, and how often each is asked for."""
