@@ -21,5 +21,3 @@ class Evidence:
     sql: Mapping[str, str]
     books: Books
     entries: Sequence[Entry]
-    until: float
-    """When the last work was asked for, on the monotonic clock."""

@@ -239,7 +239,7 @@ class Run:
         try:
             kept, entries = await books.read(ledger, conn, self._sql)
             unsafe = check(kept)
-            evidence = Evidence(site, conn, self._sql, kept, entries, until)
+            evidence = Evidence(site, conn, self._sql, kept, entries)
             for fault in self._faults:
                 if fault.judge is not None:
                     unsafe += await fault.judge(evidence)

@@ -98,7 +98,7 @@ async def judge(evidence: Evidence) -> list[Finding]:
     for (front, mark), times in books.times.items():
         declared.effects[front][mark] = times
     for entry in evidence.entries:
-        if entry.what == "beat" and entry.at <= evidence.until:
+        if entry.what == "beat":
             declared.beats.setdefault(entry.pid, []).append(entry.at + offset)
     return check(declared)
 
