@@ -59,8 +59,8 @@ async def settle(conn: Any) -> int | None:
         return None
     if row["transaction_timeout"] != "0":  # new in PostgreSQL 17, and unknown to startup before
         await conn.execute(SET, "transaction_timeout", "0")
-    # The server would end connections that only listen, and pooled ones while they are idle. Not sent at startup: a server
-    # before PostgreSQL 14 does not know it, and must be refused with a message of ours.
+    # The server would end connections that only listen, and pooled ones while they are idle. Not sent at startup: a
+    # server before PostgreSQL 14 does not know it, and must be refused with a message of ours.
     if row["idle_timeout"] != "0":
         await conn.execute(SET, "idle_session_timeout", "0")
     # A job or an outcome that was acknowledged must survive a crash of the server. Not sent at startup, where it would
