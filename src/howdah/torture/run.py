@@ -35,8 +35,7 @@ SETTLE = 60.0
 """Seconds in which everything has to be over after the last fault."""
 BREATH = 3.0
 """Seconds of work after the last fault, so that recovery shows."""
-LOOK_EVERY = 0.25
-READY = 60.0
+LOOK_EVERY, READY = 0.25, 60.0
 
 
 class Run:
