@@ -79,6 +79,8 @@ class Ack(msgspec.Struct, gc=False):
     traceback: str | None = None
     recorded: bool = False
     """The store already knows: it was committed with the handler's own transaction."""
+    postponed: bool = False
+    """Whether the store could not record it now, since a transaction of the user's has locked its row."""
     hold: float | None = None
     """Seconds the fleet shall leave this kind of job alone."""
 

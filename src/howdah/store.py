@@ -104,7 +104,8 @@ class Store(Protocol):
     async def ack(self, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
         """Record how attempts ended; returns those that were still ours, with their final outcome.
 
-        ``finished`` are the tokens of which nothing is left after this.
+        ``finished`` are the tokens of which nothing is left after this. The store sets ``postponed`` of each ack: one
+        that is postponed is neither recorded nor lost, its lease is not over, and it has to be reported again.
         """
         ...
 

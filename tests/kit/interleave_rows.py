@@ -152,12 +152,13 @@ ALL = range(1, 9)
 FORMS = [
     Form(act="claim", name="one", do=claiming(1), locks=rows(3), skips=True),
     Form(act="claim", name="many", do=claiming(100), locks=rows(3, 4), skips=True),
-    Form(act="ack", name="one", do=acking({6: ("completed", None)}), locks=rows(6)),
+    Form(act="ack", name="one", do=acking({6: ("completed", None)}), locks=rows(6), skips=True),
     Form(
         act="ack",
         name="one of each",
         do=acking({6: ("errored", 60.0), 7: ("queued", None), 8: ("failed", None)}),
         locks=rows(6, 7, 8),
+        skips=True,
     ),
     Form(act="ack", name="in a transaction", do=ack_in_transaction, locks=rows(6)),
     Form(act="heartbeat", name="", do=heartbeat, locks=rows(6, 7, 8), skips=True),

@@ -86,3 +86,43 @@ async def test_a_claim_that_was_not_answered_is_released_by_its_token(app, uploa
     assert [job.id for job in jobs] == ([2, 3] if late else [1, 2, 3])
     assert lost[0] not in {job.token for job in jobs}
     assert await uploads.fetchval("select sum(num_resets + num_failures) from uploads") == 0
+
+
+@pytest.mark.parametrize("way", ["raise exception 'no'", "return null"])
+async def test_a_row_that_cannot_go_back_holds_back_no_other_of_its_claim(app, uploads, rows, store_for, way):
+    store = await store_for(app.table("uploads"))
+    await rows.add(6)
+    jobs = await store.claim(6, {})
+    await uploads.execute(
+        f"""
+        create function refuse() returns trigger language plpgsql as $$ begin
+            if old.n = 3 and new.state = 'queued' then {way}; end if; return new; end $$;
+        create trigger refuse before update on uploads for each row execute function refuse()
+        """
+    )
+    store._claiming.doubt({jobs[0].token})  # as if the answer had been lost
+
+    again = await store.claim(6, {})
+    assert [job.id for job in again] == [1, 2, 4, 5, 6]
+    assert await uploads.fetchval("select sum(num_resets + num_failures) from uploads") == 0
+    assert [(id, act) for id, act, _ in store.notes.take()] == [("3", "release")], "the doctor hears of it"
+
+
+async def test_a_row_that_is_locked_when_its_lease_is_handed_back_goes_back_later(
+    app, uploads, rows, store_for, direct
+):
+    store = await store_for(app.table("uploads"))
+    await rows.add(3)
+    jobs = await store.claim(3, {})
+    other = await direct.connect("user")
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute("update uploads set n = n where id = 2")
+    assert await store.release([jobs[0].token]) == 2
+    assert [job.id for job in await store.claim(3, {})] == [1, 3]
+    await transaction.commit()
+    other.terminate()
+
+    store._claiming._released_at = float("-inf")
+    assert [job.id for job in await store.claim(3, {})] == [2]
+    assert await uploads.fetchval("select sum(num_resets + num_failures) from uploads") == 0

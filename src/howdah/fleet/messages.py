@@ -162,6 +162,8 @@ class Ack(Message):
     finished: Annotated[list[Token], Meta(max_length=2000)] = []
     """Tokens the worker is through with: jobs of theirs without an outcome are released."""
     store: Name = JOBS
+    postpone: bool = False
+    """Whether the worker reads ``postponed`` in the answer. If not, a locked row makes the answer a 503."""
 
 
 class Settled(Answer):
@@ -176,6 +178,8 @@ class Acked(Answer):
     """Those that were still the worker's."""
 
     accepted: list[Settled]
+    postponed: list[Held] = []
+    """Rows that a transaction has locked: nothing is recorded, they are still the worker's. Report them again soon."""
 
 
 class Release(Message):

@@ -137,9 +137,10 @@ class Plane:
             if body.finished:
                 await self._turn(node, took=False)
         else:
-            accepted = await self._table(node, body.store).ack(node.id, acks)
+            accepted = await self._table(node, body.store).ack(node.id, acks, wait=not body.postpone)
         return m.Acked(
-            accepted=[m.Settled(id=ack.job.id, token=ack.job.token, outcome=ack.outcome.value) for ack in accepted]
+            accepted=[m.Settled(id=ack.job.id, token=ack.job.token, outcome=ack.outcome.value) for ack in accepted],
+            postponed=[m.Held(id=ack.job.id, token=ack.job.token) for ack in acks if ack.postponed],
         )
 
     async def release(self, node: RemoteNode, body: m.Release) -> m.Released:

@@ -49,6 +49,11 @@ def stale(message: str) -> Refused:
     return Refused(409, "STALE", message)
 
 
+def locked(message: str) -> Refused:
+    """503: a transaction of the user's has locked a row; say it again."""
+    return Refused(503, "UNAVAILABLE", message, headers={"Retry-After": "1"})
+
+
 def too_many(message: str, wait: float) -> Refused:
     """429: not so fast."""
     return Refused(429, "TOO_MANY_REQUESTS", message, headers={"Retry-After": str(max(1, math.ceil(wait)))})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ FAULTY = (*UNFIT, 500)
 """Statuses that may be due to a single report of a batch."""
 MOST_FAILURES = 16
 """Refused requests after which no batch is halved any more, while not one report was recorded."""
+PLAIN = 60.0
+"""Seconds without ``postpone`` after a control plane of an older version refused it; another may answer next."""
 GIVE_UP = 8
 """Times a report is refused by itself before it is given up. Its lease expires then, which costs an attempt."""
 
@@ -47,6 +50,9 @@ class Reports:
         self._tell = tell
         self._ease = Ease()
         self._refusals: Counter[Key] = Counter()
+        self._plain_until = 0.0
+        self.postponed: set[Key] = set()
+        """Rows of the last call that are locked and have to be reported again."""
 
     async def send(self, reports: Sequence[m.Report], finished: Sequence[int]) -> dict[Key, str]:
         """Return the outcomes that were recorded, by token and id.
@@ -54,6 +60,7 @@ class Reports:
         Raises when a report should be sent again; by then all others are recorded, and to repeat them does no harm.
         """
         sending = _Sending()
+        self.postponed = set()
         batches = list(in_batches(reports, LARGEST_BATCH)) or [[]]
         for batch in batches:
             await self._send(batch, finished if batch is batches[-1] else (), sending)
@@ -65,9 +72,14 @@ class Reports:
     async def _send(self, reports: list[m.Report], finished: Sequence[int], sending: _Sending) -> None:
         over = [token for token in finished if token not in sending.unrecorded]
         await self._ease.turn()
+        postpone = self._store != m.JOBS and time.monotonic() >= self._plain_until
         try:
-            said = await self._tell(m.Ack(acks=reports, finished=over, store=self._store))
+            said = await self._tell(m.Ack(acks=reports, finished=over, store=self._store, postpone=postpone))
         except (Turned, Unreachable) as error:
+            if postpone and error.status == 400 and "unknown field `postpone`" in str(error):
+                self._plain_until = time.monotonic() + PLAIN
+                await self._send(reports, finished, sending)
+                return
             sending.failures += 1
             hopeless = sending.failures > MOST_FAILURES and not sending.outcomes
             if error.status not in FAULTY or not reports or hopeless:
@@ -81,7 +93,9 @@ class Reports:
             else:
                 self._refused(reports[0], error, sending)
         else:
-            sending.outcomes |= {(each.token, each.id): each.outcome for each in said.accepted} if said else {}
+            if said:
+                sending.outcomes |= {(each.token, each.id): each.outcome for each in said.accepted}
+                self.postponed |= {(each.token, each.id) for each in said.postponed}
 
     def _less(self, report: m.Report, error: Turned | Unreachable) -> m.Report:
         """The report without its result, if that is the likely cause; a defect of the control plane may pass."""

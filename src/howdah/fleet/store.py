@@ -87,12 +87,15 @@ class RemoteStore:
         outcomes = await self._reports.send([report_of(ack) for ack in acks], finished)
         accepted = []
         for ack in acks:
-            outcome = outcomes.get((ack.job.token, ack.job.id))
+            key = (ack.job.token, ack.job.id)
+            outcome = outcomes.get(key)
+            ack.postponed = outcome is None and key in self._reports.postponed
             if outcome is not None:
                 ack.outcome = ack.outcome if outcome == ack.outcome.value else Outcome(outcome)
                 accepted.append(ack)
-            self.forget([(ack.job.token, ack.job.id)])
-        for token in finished:
+            if not ack.postponed:
+                self.forget([key])
+        for token in {*finished} - {ack.job.token for ack in acks if ack.postponed}:
             self._held.pop(token, None)
         return accepted
 

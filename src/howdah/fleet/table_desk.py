@@ -11,7 +11,7 @@ from typing import Any
 from howdah import service
 from howdah.fleet.belief import unique
 from howdah.fleet.door import RemoteNode
-from howdah.fleet.refusal import bad
+from howdah.fleet.refusal import bad, locked
 from howdah.fleet.row_leases import Key, RowLeases
 from howdah.job import Job
 from howdah.outcome import Ack, Outcome
@@ -24,6 +24,9 @@ from howdah.table.store import TableStore
 
 PATIENCE = 2.0
 """Seconds a heartbeat waits for a table at most: its worker, which also has jobs, waits for the answer."""
+FIRST_PAUSE = 0.02
+"""Seconds until a locked row is tried again for a worker that cannot be told so; doubled each time."""
+MOST_UNRELEASED = 10_000
 LOOK = 1.0
 """Seconds between looks for rows while somebody waits; a table of the user's rings no bell here."""
 
@@ -46,13 +49,15 @@ class TableDesk:
         self._plan = plan
         self._lease = lease
         self.patience = min(PATIENCE, max(0.5, min(plan.options.stalled_after, lease) / 6))
-        """Seconds a heartbeat may take."""
+        """Seconds a heartbeat may take, and an ``/ack`` may wait for locked rows."""
         self._store = TableStore(database, plan, pool=pool)
         self._beats = Session(database, "heartbeat")  # of its own: a locked table must not hold up what others ask
         self._leases = RowLeases(database, session, plan.options.name)
         self._outage = Outage(f"claim of {plan.options.name} for the fleet")
         self._closing = asyncio.Event()
         self._returning: set[asyncio.Task[None]] = set()
+        self._unreleased: set[Key] = set()
+        """Rows to be released that were locked; tried again with every reset."""
 
     @classmethod
     async def open(
@@ -110,11 +115,24 @@ class TableDesk:
         except Exception as error:
             self._outage.fail(error)  # nobody renews them: they run out by themselves
 
-    async def ack(self, node: int, acks: Sequence[Ack]) -> list[Ack]:
-        """Record how attempts ended, of those that are the worker's own."""
+    async def ack(self, node: int, acks: Sequence[Ack], *, wait: bool = False) -> list[Ack]:
+        """Record how attempts ended, of those that are the worker's own. The store marks those that are postponed.
+
+        ``wait``: for a worker that cannot be told so. Locked rows are waited for a little, then the answer is 503; all
+        others are recorded by then.
+        """
         self._check([ack.job.id for ack in acks])
-        own = await self._leases.own(node, [(ack.job.token, ack.job.id) for ack in acks])
-        return await self._store.ack([ack for ack in unique(acks) if ack.job.token in own], ())
+        tokens = await self._leases.own(node, [(ack.job.token, ack.job.id) for ack in acks])
+        own = [ack for ack in unique(acks) if ack.job.token in tokens]
+        accepted = await self._store.ack(own, ())
+        until, pause = time.monotonic() + self.patience, FIRST_PAUSE
+        while wait and (left := [ack for ack in own if ack.postponed]):
+            if time.monotonic() > until:
+                raise locked(f"row {left[0].job.id!r} is locked by a transaction; report it again")
+            await asyncio.sleep(pause)
+            pause *= 2
+            accepted += await self._store.ack(left, ())
+        return accepted
 
     async def release(self, node: int, keys: Sequence[Key]) -> int:
         """Hand a worker's own rows back."""
@@ -156,15 +174,27 @@ class TableDesk:
         said.cancel = [id for token, id in own & known.keys() if known[token, id]]
 
     async def reset(self) -> None:
-        """Take back the rows of silent workers."""
+        """Take back the rows of silent workers; first those that are to be released and were locked."""
+        if self._unreleased:
+            keys, self._unreleased = self._unreleased, set()
+            try:
+                await self._release(list(keys))
+            except Exception:
+                self._unreleased |= keys
+                raise
         while lost := await self._leases.lose(self._lease):
             await self._store.expire(lost, self._beats)
         await self._store.reset(100)
         await self._store.cancel(100)
 
     async def _release(self, keys: Sequence[Key]) -> int:
-        jobs = [Job(id, "", "", 1, 1, token, b"") for token, id in keys]
-        return len(await self._store.ack([Ack(job, Outcome.RELEASED, 0) for job in jobs], ())) if jobs else 0
+        acks = [Ack(Job(id, "", "", 1, 1, token, b""), Outcome.RELEASED, 0) for token, id in keys]
+        if not acks:
+            return 0
+        released = await self._store.ack(acks, ())
+        later = [(ack.job.token, ack.job.id) for ack in acks if ack.postponed]
+        self._unreleased.update(later[: MOST_UNRELEASED - len(self._unreleased)])
+        return len(released)
 
     async def close(self) -> None:
         """Close the connections."""

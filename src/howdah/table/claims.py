@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import Any, NamedTuple
 
 from howdah.node.registry import node_name
@@ -27,6 +27,9 @@ MOST_UNSURE = 100
 RELEASE_EVERY = 1.0
 
 
+Release = Callable[[Sequence[Key]], Awaitable[tuple[int, set[Key]]]]
+
+
 class Claimed(NamedTuple):
     """A claimed row."""
 
@@ -41,9 +44,7 @@ class Claimed(NamedTuple):
 class Claims:
     """Claims rows and reads their records. ``release`` hands rows back, uncharged."""
 
-    def __init__(
-        self, plan: Plan, session: Session, notes: Notes, release: Callable[[Sequence[Key]], Awaitable[int]]
-    ) -> None:
+    def __init__(self, plan: Plan, session: Session, notes: Notes, release: Release) -> None:
         self._plan = plan
         self._session = session
         self._notes = notes
@@ -96,7 +97,7 @@ class Claims:
         except BaseException as error:
             self._blocked = isinstance(error, TimeoutError)
             if refused or isinstance(error, UNSURE):
-                self._doubt(token)
+                self.doubt({token})
             raise
 
     async def _once(
@@ -178,7 +179,8 @@ class Claims:
         """Hand back rows that cannot be read now; no attempt is charged."""
         self._free(keys)
         try:
-            await self._release(keys)
+            _, locked = await self._release(keys)
+            self.doubt({token for token, _ in locked})
         except Exception as error:
             log.warning(
                 "could not hand back %d rows of table %s (%s); they are reset later",
@@ -194,22 +196,36 @@ class Claims:
             for key in keys:
                 self._plan.budget.free(key)
 
-    def _doubt(self, token: int) -> None:
-        """The answer to this claim was lost: release what it took as soon as possible, before it would be reset."""
-        if self._plan.budget:
-            self._free(self._plan.budget.under(token))
-        if len(self._unsure) < MOST_UNSURE:
-            self._unsure[token] = time.monotonic() + self._plan.options.stalled_after
+    def doubt(self, tokens: Set[int]) -> None:
+        """Release what these claims took as soon as possible, before it would be reset.
+
+        Their answers were lost, or some of their rows were locked when they should have gone back.
+        """
+        for token in tokens:
+            if self._plan.budget:
+                self._free(self._plan.budget.under(token))
+            if len(self._unsure) < MOST_UNSURE:
+                self._unsure[token] = time.monotonic() + self._plan.options.stalled_after
 
     async def _release_unsure(self) -> None:
         """Release rows by the exact tokens of unanswered claims; such a claim may also commit later than expected."""
         now = time.monotonic()
         if not self._unsure or now - self._released_at < RELEASE_EVERY:
             return
+        tokens = list(self._unsure)
+
+        async def release(ids: Sequence[Any] | None) -> list[Any]:
+            return await self._session.fetch(self._plan.sql["release"], tokens, ids)
+
+        refused: list[tuple[Any, Exception]] = []
         try:
-            await self._session.fetch(self._plan.sql["release"], list(self._unsure))
+            rows = await release(None)
         except Exception as error:
             if not is_refusal(error):
                 raise
+            found = await self._session.fetch(self._plan.sql["unheard"], tokens)
+            rows, refused = await split([self._plan.id(row["id"]) for row in found], release)
+        refused += [(self._plan.id(row["id"]), Dropped()) for row in rows if not row["done"]]
+        self._notes.add("release", refused)
         self._released_at = now
         self._unsure = {token: until for token, until in self._unsure.items() if until > now}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from howdah.job import Job
 from howdah.scrub import scrub
 from howdah.service import Outage, wait
 from howdah.table.budget import Key
+
+log = logging.getLogger("howdah")
 
 EVERY = 1.0
 LARGEST_ENTRY = 64 * 1024
@@ -109,7 +112,9 @@ class Page:
 class Shelf(Protocol):
     """Where pages are kept for good."""
 
-    async def log(self, rows: Sequence[tuple[Key, str]]) -> None: ...
+    async def log(self, rows: Sequence[tuple[Key, str]]) -> set[Key]:
+        """Write pages; returns those whose rows are locked now."""
+        ...
 
 
 class Journal:
@@ -133,6 +138,23 @@ class Journal:
         pages = [(key, self._pages.pop(key)) for key in keys if key in self._pages]
         return [(key, page.take()) for key, page in pages if page.dirty]
 
+    async def finish(self, keys: Sequence[Key], table: str) -> set[Key]:
+        """Write what these attempts logged last: behind their outcome the rows are no longer ours.
+
+        Returns those whose rows are locked; their pages are kept, and their outcomes have to wait.
+        """
+        pages = {key: self._pages.pop(key) for key in keys if key in self._pages}
+        last = [(key, page.take()) for key, page in pages.items() if page.dirty]
+        try:
+            locked = await self._shelf.log(last) if last else set()
+        except Exception as error:
+            log.warning("the last of %d execution logs of table %s is lost: %s", len(last), table, error)
+            return set()
+        for key in locked:
+            self._pages[key] = pages[key]
+            pages[key].dirty = True
+        return locked
+
     def keep(self, wanted: Callable[[Key], bool]) -> None:
         """Forget all others: their leases are lost."""
         for key in [key for key in self._pages if not wanted(key)]:
@@ -146,8 +168,10 @@ class Journal:
             pause = EVERY
             if dirty:
                 try:
-                    await self._shelf.log([(key, page.take()) for key, page in dirty])
+                    locked = await self._shelf.log([(key, page.take()) for key, page in dirty])
                     outage.heal()
+                    for key, page in dirty:
+                        page.dirty = page.dirty or key in locked
                 except Exception as error:
                     for _, page in dirty:
                         page.dirty = True

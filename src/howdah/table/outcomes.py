@@ -42,33 +42,48 @@ class Outcomes:
         self._session = session
         self._notes = notes
 
-    async def record(self, told: Sequence[Told]) -> dict[Key, Recorded]:
-        """Record these; returns those that were ours and are written. A refused one fails with the message."""
+    async def record(self, told: Sequence[Told]) -> tuple[dict[Key, Recorded], set[Key]]:
+        """Record these; returns those that were ours and are written, and those that are ours and locked.
+
+        A refused one fails with the message.
+        """
         rows, refused = await split(told, self._send)
         by_key = {(each.token, each.id): each for each in told}
         written: dict[Key, Recorded] = {}
+        locked: set[Key] = set()
         for row in rows:
             key = (row["token"], self._plan.id(row["id"]))
-            if row["done"]:
-                written[key] = Recorded(row["state"])
-            else:
+            if row["locked"]:
+                locked.add(key)
+            elif not row["done"]:
                 refused.append((by_key[key], Dropped()))
+            elif key in by_key and row["state"] in (by_key[key].state, "canceled"):
+                written[key] = Recorded(row["state"])
         self._notes.add("ack", [(each.id, error) for each, error in refused])
         for each, error in refused:
-            # a row that was only to go back is left to the reset: it may be accepted by then
-            if not each.released and await self.fail(each.id, each.token, message_of(error)):
+            if each.released:  # it is left to the reset: it may be accepted by then
+                continue
+            failed = await self._fail(each.id, each.token, message_of(error), self._session)
+            if failed:
                 written[each.token, each.id] = Recorded("failed", message_of(error))
-        return written
+            elif failed is None and await self._session.fetch(self._plan.sql["held"], each.id, each.token):
+                locked.add((each.token, each.id))
+        return written, locked & by_key.keys()
 
-    async def fail(self, id: Any, token: int | None, message: str, session: Session | None = None) -> bool:
+    async def fail(self, id: Any, token: int | None, message: str, session: Session) -> bool:
         """End a row that is worked on under this token; returns whether the table accepts that."""
+        return bool(await self._fail(id, token, message, session))
+
+    async def _fail(self, id: Any, token: int | None, message: str, session: Session) -> bool | None:
+        """End a row; returns whether the table accepts that, ``None`` if the row is locked or not ours."""
         try:
-            return bool(await (session or self._session).fetch(self._plan.sql["fail"], id, token, message))
+            rows = await session.fetch(self._plan.sql["fail"], id, token, message)
         except Exception as error:
             if not is_refusal(error):
                 raise
             self._notes.add("fail", [(id, error)])
             return False
+        return bool(rows[0]["done"]) if rows else None
 
     async def _send(self, told: Sequence[Told]) -> list[Any]:
         return await self._session.fetch(self._plan.sql["ack"], *columns(told, 5))

@@ -36,6 +36,7 @@ VERBS = (
         "fail",
         "heartbeat",
         "release",
+        "unheard",
         "expire",
         "reset",
         "log",
@@ -76,6 +77,7 @@ class Plan:
         }
         self._order = _order(options, table)
         self.sql = {verb: build(verb, self._names) for verb in VERBS}
+        self.sql["log_in_transaction"] = build("log", self._names, wait="")
         record = options.reader.select(view, columns)
         self.sql["hydrate"] = build("hydrate", self._names, **({} if record is None else {"record": record}))
         self._claims: dict[tuple[str, ...], str] = {}

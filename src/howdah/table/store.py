@@ -102,10 +102,16 @@ class TableStore:
 
     async def ack(self, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
         accepted: list[Ack] = []
+        locked: set[Key] = set()
         if acks:
-            await self._log_rest([(ack.job.token, ack.job.id) for ack in acks])
-            told = [Told(ack.job.id, ack.job.token, STATES[ack.outcome], _delay(ack), _message(ack)) for ack in acks]
-            recorded = await self._outcomes.record(told)
+            unwritten = await self.journal.finish([(ack.job.token, ack.job.id) for ack in acks], self._name)
+            told = [
+                Told(ack.job.id, ack.job.token, STATES[ack.outcome], _delay(ack), _message(ack))
+                for ack in acks
+                if (ack.job.token, ack.job.id) not in unwritten
+            ]
+            recorded, locked = await self._outcomes.record(told)
+            locked |= unwritten
             self._claiming.ended()
             accepted = [ack for ack in acks if (ack.job.token, ack.job.id) in recorded]
             for ack in accepted:
@@ -117,14 +123,17 @@ class TableStore:
                 elif ack.outcome in (Outcome.RETRY, Outcome.SNOOZED):
                     self._pause.expect(ack.delay)
             for ack in acks:
-                self.forget((ack.job.token, ack.job.id), unstarted=not ack.took)
-        for token in finished:
+                key = (ack.job.token, ack.job.id)
+                ack.postponed = key in locked
+                if not ack.postponed:
+                    self.forget(key, unstarted=not ack.took)
+        for token in {*finished} - {token for token, _ in locked}:
             self._held.pop(token, None)
         return accepted
 
     async def release(self, tokens: Sequence[int]) -> int:
-        keys = [(token, id) for token in tokens for id in self._held.get(token, ())]
-        released = await self._release(keys)
+        released, locked = await self._release(self.held(tokens))
+        self._claiming.doubt({token for token, _ in locked})
         for token in tokens:
             self._held.pop(token, None)
         return released
@@ -140,7 +149,7 @@ class TableStore:
     async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
         async def finish(conn: asyncpg.Connection, _result: bytes | None) -> None:
             for (token, id), entries in self.journal.pending([(job.token, job.id)]):
-                await conn.fetch(self._plan.sql["log"], [id], [token], [entries])
+                await conn.fetch(self._plan.sql["log_in_transaction"], [id], [token], [entries])
             if await conn.fetchval(self._plan.sql["ack_in_transaction"], job.id, job.token) is None:
                 if await conn.fetchval(self._plan.sql["held"], job.id, job.token) is not None:
                     raise Poison(str(Dropped()))
@@ -206,15 +215,16 @@ class TableStore:
         """Fail a row that is worked on, whose heartbeat is refused; returns whether the table accepts that."""
         return await self._outcomes.fail(key[1], key[0], message, session)
 
-    async def log(self, rows: Sequence[tuple[Key, str]]) -> None:
-        """Write the execution logs of running attempts."""
+    async def log(self, rows: Sequence[tuple[Key, str]]) -> set[Key]:
+        """Write the execution logs of running attempts; returns those whose rows are locked now."""
         told = [(id, token, entries) for (token, id), entries in rows]
 
         async def send(part: Sequence[Sequence[Any]]) -> list[Any]:
             return await self._acks.fetch(self._plan.sql["log"], *columns(part, 3))
 
-        _, refused = await split(told, send)
+        found, refused = await split(told, send)
         self.notes.add("log", [(each[0], error) for each, error in refused])
+        return {key for key, _ in rows} & {(row["token"], self._plan.id(row["id"])) for row in found if row["locked"]}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -261,17 +271,11 @@ class TableStore:
         self._claimed += len(jobs)
         return jobs
 
-    async def _release(self, keys: Sequence[Key]) -> int:
+    async def _release(self, keys: Sequence[Key]) -> tuple[int, set[Key]]:
+        """Hand rows back; returns how many went, and those that are locked."""
         told = [Told(id, token, "queued") for token, id in keys]
-        return len(await self._outcomes.record(told)) if told else 0
-
-    async def _log_rest(self, keys: Sequence[Key]) -> None:
-        """Before an attempt is over its log is written, for afterwards the row is no longer ours."""
-        if rest := self.journal.pending(keys):
-            try:
-                await self.log(rest)
-            except Exception as error:
-                log.warning("the last of %d execution logs of table %s is lost: %s", len(rest), self._name, error)
+        written, locked = await self._outcomes.record(told)
+        return len(written), locked
 
     async def _report_oversized(self) -> None:
         if self._plan.purse is None or not self._plan.purse.may_warn():

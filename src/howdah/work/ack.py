@@ -14,6 +14,7 @@ from howdah.journal import Mouth
 from howdah.outcome import Ack, Acks, Outcome
 from howdah.service import QUIET, Outage, wait, wait_any
 from howdah.store import Store
+from howdah.work.postponed import Postponed
 
 log = logging.getLogger("howdah")
 
@@ -65,23 +66,25 @@ class Acker:
         self._store = store
         self._leases = leases
         self._waiting: list[Ack] = []
+        self._postponed = Postponed()
         self._outage = Outage("ack")
         self._some = asyncio.Event()
         self._sent = asyncio.Event()
         self._sent.set()
         self._busy = False
         self._batches = 0
-        """How many were sent."""
+        """How many were sent of which something was recorded."""
 
     @property
     def idle(self) -> bool:
         """Whether everything said so far is recorded."""
-        return not self._waiting and not self._busy
+        return not self._waiting and not self._busy and not self._postponed
 
     @property
     def full(self) -> bool:
         """Whether so many outcomes wait, or none gets through, that no more work should be taken."""
-        return len(self._waiting) >= MOST_WAITING or (self._busy and self._outage.failures >= STUCK)
+        waiting = len(self._waiting) + len(self._postponed)
+        return waiting >= MOST_WAITING or (self._busy and self._outage.failures >= STUCK)
 
     def put(self, acks: Sequence[Ack]) -> None:
         """Record these as soon as possible."""
@@ -91,18 +94,22 @@ class Acker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until ``stop`` is set and nothing waits."""
-        while not (stop.is_set() and not self._waiting):
+        while not (stop.is_set() and not self._waiting and not self._postponed):
+            self._waiting += self._postponed.take()
             if not self._waiting:
                 self._some.clear()
                 self._sent.set()
-                await wait_any(None, self._some, stop)
+                if self._postponed:
+                    await wait(self._some, self._postponed.next_in())
+                else:
+                    await wait_any(None, self._some, stop)
                 continue
             self._busy = True
             self._sent.clear()
             batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]
-            await self._send(batch, self._outage)
+            if await self._send(batch, self._outage):
+                self._batches += 1
             self._busy = False
-            self._batches += 1
         self._sent.set()
 
     async def flush(self, seconds: float) -> bool:
@@ -110,23 +117,25 @@ class Acker:
         sent, until = self._batches, time.monotonic() + seconds
         while not self.idle:
             await wait(self._sent, 0.1)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01 if self._postponed else 0)
             if self._batches != sent:
                 sent, until = self._batches, time.monotonic() + seconds
             elif time.monotonic() > until:
                 return False
         return True
 
-    async def flushed(self) -> None:
-        """Wait until everything said so far is recorded."""
-        while not self.idle:
+    async def flushed(self) -> bool:
+        """Wait until everything said so far is recorded; false if the rest is postponed."""
+        while self._waiting or self._busy:
             await self._sent.wait()
             await asyncio.sleep(0)
+        return self.idle
 
-    async def _send(self, batch: list[Ack], outage: Outage) -> None:
+    async def _send(self, batch: list[Ack], outage: Outage) -> bool:
+        """Send a batch until the store answers; returns whether it did more than postpone all of it."""
         finished, doubtful = self._count(batch)
         told = [ack for ack in batch if ack.recorded]
-        tell = [ack for ack in batch if not ack.recorded and ack.outcome is not LOST]
+        sent = tell = [ack for ack in batch if not ack.recorded and ack.outcome is not LOST]
         accepted: list[Ack] = []
         if self._mouth and self._mouth.speaking:  # nobody may speak for a job that is over
             await self._mouth.last_words([ack.job for ack in tell])
@@ -136,14 +145,21 @@ class Acker:
             except Exception as error:
                 await asyncio.sleep(outage.fail(error))
                 # what is no longer ours need not be said: it runs elsewhere by now
-                gone = [ack.job for ack in tell if ack.job.token not in self._leases]
-                if gone:
-                    refused(gone, "the outcome could not be recorded in time")
-                tell = [ack for ack in tell if ack.job.token in self._leases]
+                tell = self._drop_lost(tell)
                 finished = [token for token in finished if token in self._leases]
                 continue
             outage.heal()
             break
+        later = [ack for ack in tell if ack.postponed]
+        if later or self._postponed:
+            tell = [ack for ack in tell if not ack.postponed]
+            later = self._drop_lost(later)
+            self._postponed.settle(sent)
+            for ack in later:
+                self._leases[ack.job.token].left += 1  # it has no outcome yet, so its lease is not over
+            unfinished = {ack.job.token for ack in later}
+            finished = [token for token in finished if token not in unfinished]
+            doubtful = [token for token in doubtful if token not in unfinished]
         for token in finished:
             self._leases.pop(token, None)
         if doubtful:
@@ -153,6 +169,16 @@ class Acker:
             refused([ack.job for ack in tell if id(ack) not in known], "the store refused the outcome")
         if told or accepted:
             telemetry.emit("job.ack", acks=Acks(told + accepted if told else accepted))
+        return len(later) < len(batch)
+
+    def _drop_lost(self, acks: list[Ack]) -> list[Ack]:
+        """Return the outcomes whose leases are still held; report the others as lost."""
+        gone = [ack for ack in acks if ack.job.token not in self._leases]
+        for ack in gone:
+            ack.postponed = False
+        if gone:
+            refused([ack.job for ack in gone], "the outcome could not be recorded in time")
+        return [ack for ack in acks if ack.job.token in self._leases]
 
     def _count(self, batch: list[Ack]) -> tuple[list[int], list[int]]:
         """Cross the batch off its leases; returns the tokens of which nothing is left, those with lost jobs apart."""

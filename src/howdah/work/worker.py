@@ -211,7 +211,8 @@ class Worker:
         """Whether nothing runs, every outcome is recorded, and a last look finds nothing."""
         if self._attempts or self._inbox:
             return False
-        await self._acker.flushed()
+        if not await self._acker.flushed():
+            return False
         since = self._quiet.turn
         return not await self._claim_once(most) and self._quiet.idle(self, since)
 

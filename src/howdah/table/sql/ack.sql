@@ -4,8 +4,11 @@
 --      $3 states to go to text[]
 --      $4 seconds until the next attempt float8[], null to leave process_after alone
 --      $5 failure messages text[]
--- out: id, token, state: those that were ours; done (false: a trigger dropped the update)
+-- out: id, token, state: those that were ours; done (false: a trigger dropped the update);
+--      locked (true: another transaction has locked the row: `token` and `state` are those it has, nothing was written)
 --
+-- A row that another transaction has locked is passed over, never waited for: one lock of the user's would hold up every
+-- other outcome of the node. It is told as `locked` if it is still processing, and has to be reported again.
 -- Rows are locked in id order, so that two acks never wait for each other in a circle; the token is compared
 -- with what the lock found. LEFT joins because the planner takes an inner one for a single row, and then reads all
 -- rows once for each. A row keeps its token when it ends: an ack whose reply was lost is recognised by it
@@ -22,7 +25,12 @@ found as materialized (
     from {namespace}.{table} as t
     where t.{id} = any($1::pg_catalog.{id_type}[])
     order by t.{id}
-    for no key update
+    for no key update skip locked
+),
+missed as materialized (
+    select t.{id} as id, t.{lease_token} as token, t.{state}::text as state
+    from {namespace}.{table} as t
+    where t.{id} = any(array(select told.id from told where told.id not in (select found.id from found)))
 ),
 ours as materialized (
     select told.id, told.token, told.delay, told.message, found.state = 'processing' as fresh,
@@ -50,6 +58,9 @@ over as (
       and ours.fresh
     returning t.{id} as id
 )
-select id, token, state, not fresh or id in (select id from over) as done
+select id, token, state, not fresh or id in (select id from over) as done, false as locked
 from ours
 where fresh or was = state
+union all
+select id, token, state, state <> 'processing', state = 'processing'
+from missed

@@ -1,6 +1,6 @@
 -- fail: end a row whose update the table refuses.
 -- in:  $1 id, $2 token int8 or null, $3 message text
--- out: id: it was ours
+-- out: id: it was ours, and not locked; done (false: a trigger dropped the update)
 --
 -- It writes as little as possible, for no counter or other column may be what is refused.
 
@@ -11,8 +11,12 @@ with held as materialized (
       and t.{state} = 'processing'
       and t.{lease_token} is not distinct from $2::int8
     for no key update skip locked
+),
+over as (
+    update {namespace}.{table} as t
+    set {state} = 'failed', {failure_message} = $3::text, {finished_at} = clock_timestamp()
+    where t.{id} = any(array(select id from held))
+    returning t.{id} as id
 )
-update {namespace}.{table} as t
-set {state} = 'failed', {failure_message} = $3::text, {finished_at} = clock_timestamp()
-where t.{id} = any(array(select id from held))
-returning t.{id} as id
+select id, id in (select id from over) as done
+from held

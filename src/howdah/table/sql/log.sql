@@ -1,6 +1,9 @@
 -- log: write the execution logs of running attempts.
 -- in:  $1 ids, $2 tokens int8[], $3 entries: for each row a JSON array as text
--- out: id, token: those that were ours
+-- out: id, token: those that were ours; locked (true: another transaction has locked the row, nothing was written)
+--
+-- A row that another transaction has locked is passed over, never waited for; in the transaction of a handler, where no
+-- other row waits, `wait` takes away SKIP LOCKED.
 
 with told as materialized (
     select id, token, entries
@@ -12,7 +15,13 @@ found as materialized (
     where t.{id} = any($1::pg_catalog.{id_type}[])
       and t.{state} = 'processing'
     order by t.{id}
-    for no key update
+    for no key update/*<wait>*/ skip locked/*</wait>*/
+),
+missed as materialized (
+    select t.{id} as id, t.{lease_token} as token
+    from {namespace}.{table} as t
+    where t.{id} = any(array(select told.id from told where told.id not in (select found.id from found)))
+      and t.{state} = 'processing'
 ),
 ours as materialized (
     select told.id, told.token, told.entries, found.id is not null as held
@@ -27,4 +36,6 @@ kept as (
       and t.{id} = ours.id
       and ours.held
 )
-select id, token from ours where held
+select id, token, false as locked from ours where held
+union all
+select id, token, true from missed

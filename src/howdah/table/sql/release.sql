@@ -1,6 +1,6 @@
 -- release: hand back whatever was claimed under tokens whose claim was never answered, charging nothing.
--- in:  $1 tokens int8[]
--- out: id
+-- in:  $1 tokens int8[], $2 ids, to release no others, or null
+-- out: id, done (false: a trigger dropped the update)
 --
 -- None of these rows was begun: only the answer to the claim would have told its id.
 
@@ -9,9 +9,14 @@ with unheard as materialized (
     from {namespace}.{table} as t
     where t.{state} = 'processing'
       and t.{lease_token} = any($1::int8[])
+      and ($2::pg_catalog.{id_type}[] is null or t.{id} = any($2::pg_catalog.{id_type}[]))
     for no key update skip locked
+),
+back as (
+    update {namespace}.{table} as t
+    set {state} = 'queued', {started_at} = null, {lease_token} = null
+    where t.{id} = any(array(select id from unheard))
+    returning t.{id} as id
 )
-update {namespace}.{table} as t
-set {state} = 'queued', {started_at} = null, {lease_token} = null
-where t.{id} = any(array(select id from unheard))
-returning t.{id} as id
+select id, id in (select id from back) as done
+from unheard
