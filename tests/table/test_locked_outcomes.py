@@ -60,7 +60,7 @@ async def test_the_neighbours_of_a_locked_row_are_recorded(app, uploads, rows, s
     jobs = await store.claim(5, {})
     await locked.begin()
     acks = done(jobs, outcome)
-    accepted = await asyncio.wait_for(store.ack(acks, [jobs[0].token]), 5)
+    accepted = await asyncio.wait_for(store.ack(acks, [jobs[0].token]), 20)
 
     assert sorted(ack.job.id for ack in accepted) == [1, 2, 4, 5]
     assert left(acks) == [3]
@@ -163,7 +163,7 @@ async def test_a_node_records_the_neighbours_at_once_and_the_locked_row_when_it_
         await asyncio.sleep(5)
         assert await counted(uploads, "state = 'processing'", 1)()
         await locked.end()
-        await eventually(counted(uploads, "state = 'completed'", 9), 5)
+        await eventually(counted(uploads, "state = 'completed'", 9))
     assert sorted(begun) == [1, 1, 2, 2, 3, 3, 4, 4, 5]
     assert await counted(uploads, "num_resets + num_failures > 0", 0)()
 
@@ -231,7 +231,7 @@ async def test_the_logs_of_a_locked_row_hold_up_no_other_and_are_written_later(a
     await locked.begin()
     keys = [((job.token, job.id), f'[{{"key": "{job.id}"}}]') for job in jobs]
 
-    assert await asyncio.wait_for(store.log(keys), 5) == {(jobs[2].token, 3)}
+    assert await asyncio.wait_for(store.log(keys), 20) == {(jobs[2].token, 3)}
     assert await counted(uploads, "cardinality(execution_logs) = 1", 4)()
     await locked.end()
     assert await store.log(keys) == set()

@@ -84,7 +84,10 @@ class Process:
             undo()
         silent = getattr(self._conductor, "silent", False)
         if silent:
-            log.error("the database does not answer; the jobs run again when their leases expire")
+            log.error(
+                "some outcomes are not recorded: the database does not answer, or a transaction has locked their rows; "
+                "the jobs run again when their leases expire"
+            )
         self._leave(INCOMPLETE if silent else 0)
         if silent:
             raise SystemExit(INCOMPLETE)

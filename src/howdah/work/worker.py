@@ -74,7 +74,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self.silent = False
-        """Whether the store stopped answering before every outcome was recorded."""
+        """Whether it ended before every outcome was recorded: the store did not answer, or rows were locked."""
         self._stopped_at = 0.0
         """When it was asked to stop, by the monotonic clock."""
         self._enough = 0
