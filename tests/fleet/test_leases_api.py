@@ -100,25 +100,26 @@ async def test_nor_do_repeated_reports_that_come_in_any_order(plane, worker, con
     assert await lost(conn) == []
 
 
-async def test_parallel_single_reports_with_finished_on_the_one_sent_last_lose_nothing(plane, conn):
+async def test_parallel_single_reports_with_finished_on_the_one_sent_last_lose_nothing(job_app, serve, conn):
     jobs = 600
     await conn.execute("select howdah.enqueue('noop', '{}') from generate_series(1, $1::int)", jobs)
-    workers = [await plane.worker() for _ in range(8)]
+    async with serve(offline_after=600) as plane:  # none of them sends a heartbeat
+        workers = [await plane.worker() for _ in range(8)]
 
-    async def work(worker: Worker) -> None:
-        by_ack = workers.index(worker) % 4 > 0
-        while claimed := await worker.claim(3):
-            last = [{}] * (len(claimed) - 1) + [{"finished": [claimed[0]["token"]]}]
-            said = [
-                worker.ack(report(job), **more) if by_ack else worker.complete(job)
-                for job, more in zip(claimed, last, strict=True)
-            ]
-            assert {each.status for each in await asyncio.gather(*said)} == {200}
+        async def work(worker: Worker) -> None:
+            by_ack = workers.index(worker) % 4 > 0
+            while claimed := await worker.claim(3):
+                last = [{}] * (len(claimed) - 1) + [{"finished": [claimed[0]["token"]]}]
+                said = [
+                    worker.ack(report(job), **more) if by_ack else worker.complete(job)
+                    for job, more in zip(claimed, last, strict=True)
+                ]
+                assert {each.status for each in await asyncio.gather(*said)} == {200}
 
-    await asyncio.gather(*map(work, workers))
-    assert await lost(conn) == []
-    await finish_all(await plane.worker(), conn, jobs)
-    assert await conn.fetchval("select count(*) from howdah.lease") == 0
+        await asyncio.gather(*map(work, workers))
+        assert await lost(conn) == []
+        await finish_all(await plane.worker(), conn, jobs)
+        assert await conn.fetchval("select count(*) from howdah.lease") == 0
 
 
 # ---------------------------------------------------------------- release

@@ -28,7 +28,7 @@ SETTINGS = (
     "--no-color",
     "--continue-on-failure",
     "--request-timeout=20",
-    "--max-time=25",
+    "--max-time=70",
 )
 
 
@@ -46,7 +46,7 @@ async def try_everything(plane, *more: str, parameters: str = "", folder: Path, 
         env={**os.environ, "NO_COLOR": "1"},
     )
     try:
-        printed, _ = await asyncio.wait_for(program.communicate(), 90)
+        printed, _ = await asyncio.wait_for(program.communicate(), 110)
     except TimeoutError:
         program.kill()
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from howdah.fleet import answers
 from howdah.fleet import messages as m
@@ -152,7 +152,9 @@ ROUTES = (
         None,
         answers.Said,
         may=(404,),
-        query={"state": (str | None, "Only if it is queued, or running; otherwise it is left alone: changed.")},
+        query={
+            "state": (Literal["queued", "running"] | None, "Only in this state; otherwise it is left alone: changed.")
+        },
     ),
     Route(
         "GET",
