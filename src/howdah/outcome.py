@@ -83,6 +83,8 @@ class Ack(msgspec.Struct, gc=False):
     """Whether the store could not record it now, since a transaction of the user's has locked its row."""
     hold: float | None = None
     """Seconds the fleet shall leave this kind of job alone."""
+    unsure: bool = False
+    """The store was told before and did not answer: it may already be recorded."""
 
 
 class Acks(list[Ack]):

@@ -11,7 +11,7 @@ import asyncpg
 from howdah.jobs.holds import Holds
 from howdah.jobs.split import is_refusal, record_split
 from howdah.outcome import Ack, Outcome
-from howdah.pg.database import Session, columns
+from howdah.pg.database import UNSURE, Session, columns
 
 CODES = {
     Outcome.OK: b"d",
@@ -39,12 +39,14 @@ class Recorder:
         self._holds = holds
         self._unrecorded: set[int] = set()
         """Leases with a job of which no outcome could be stored: they are not over, and run out by themselves."""
+        self._interrupted = False
+        """Whether the reply to a quick ack was ever lost; only then can an ack be a repeated one."""
 
     async def ack(self, node: int, acks: Sequence[Ack], finished: Sequence[int], *, alone: bool = True) -> list[Ack]:
         """Record how attempts of a node ended; returns those that were still its, with their final outcome.
 
         ``alone``: no other call reports on the same jobs at the same time. The statement for plain successes needs
-        that: it does not see that a job has just left its lease.
+        that, and that nothing was reported of them before: it does not see a person who deletes the job meanwhile.
         """
         plain, other = [], []
         for ack in acks:
@@ -52,6 +54,9 @@ class Recorder:
                 plain.append(ack)
             else:
                 other.append(ack)
+        if self._interrupted:
+            other += [ack for ack in plain if ack.unsure]
+            plain = [ack for ack in plain if not ack.unsure]
         accepted: list[Ack] = []
         with_plain = {ack.job.token for ack in plain}
         early = self._over([token for token in finished if token not in with_plain])
@@ -96,6 +101,11 @@ class Recorder:
                 )
             except asyncpg.UniqueViolationError:  # a replay: the long way ignores what is already recorded
                 return await self._ack_any(node, acks + left, finished)
+            except UNSURE:
+                self._interrupted = True
+                for ack in acks:
+                    ack.unsure = True
+                raise
             held = {row[0] for row in rows}
             if len(held) == len(tokens):
                 over = {token for token, is_over in rows if is_over}

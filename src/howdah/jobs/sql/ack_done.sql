@@ -6,42 +6,45 @@
 --
 -- All or nothing saves a token per job on the wire and a test per row. No ON CONFLICT, it costs a third of the
 -- statement: a replay after a lost reply raises unique_violation, and the caller goes through {schema}.ack.
+-- A lease that one of these jobs has left counts as not held, and the caller goes through {schema}.ack: recorded and
+-- counted a second time, that job would end the lease before its other jobs. This statement sees a job that left before it
+-- began. One that leaves while it waits it does not see, so of one job there is never a second report beside it.
 -- Leases are deleted by token, never by the ctid just locked: a heartbeat that commits while we wait moves the row.
 
 with held as materialized (
-    select token, remaining
-    from {schema}.lease
-    where token = any($2::int8[]) and node = $1
-    order by token
+    select l.token, l.remaining
+    from {schema}.lease l
+    where l.token = any($2::int8[]) and l.node = $1
+      and not exists (
+          select from {schema}.gone g where g.token = l.token and g.id + 0 = any((select $4::text::int8[])::int8[]) offset 0)
+    order by l.token
     for update
 ),
 counted as materialized (
-    select h.token, h.remaining - t.jobs as remaining
+    select h.token, h.remaining - t.jobs as remaining, (select count(*) from held) = cardinality($2::int8[]) as complete
     from held h
     join unnest($2::int8[], $3::int4[]) t(token, jobs) on t.token = h.token
-    where (select count(*) from held) = cardinality($2::int8[])
 ),
 over as (
     insert into {schema}.done (id, attempt, state, node, took_us)
     select id, attempt, 'd', $1, took
     from unnest($4::text::int8[], $5::text::int2[], $6::text::int8[]) a(id, attempt, took)
-    where (select count(*) from held) = cardinality($2::int8[])
+    where (select complete from counted limit 1)
 ),
 ended as (
     delete from {schema}.lease
-    where token = any(array(select token from counted where remaining = 0))
+    where token = any(array(select token from counted where complete and remaining = 0))
 ),
 forgotten as (
     delete from {schema}.gone
-    where token = any(array(select token from counted where remaining = 0))
+    where token = any(array(select token from counted where complete and remaining = 0))
 ),
 left_over as (
     update {schema}.lease l
     set remaining = c.remaining
     from counted c
     where l.token = c.token
-      and l.token = any(array(select token from counted where remaining > 0))
+      and l.token = any(array(select token from counted where complete and remaining > 0))
 )
-select h.token, coalesce(c.remaining = 0, false) as over
-from held h
-left join counted c on c.token = h.token
+select token, coalesce(complete and remaining = 0, false) as over
+from counted
