@@ -10,10 +10,10 @@ from howdah.pg import sql
 from kit.interleave import Form
 
 STATEMENTS = sql.load("howdah.log", schema="howdah")
-NAME, PART, OWNER, SUCCESSOR, EPOCH = "view", 0, 1, 2, 5
+NAME, PART, OWNER, SUCCESSOR, LEADER, EPOCH = "view", 0, 1, 2, 3, 5
 AT, FAILED_AT, TO = 5, 6, 10
 FILL = f"""
-delete from howdah.consumer; delete from applied; update howdah.leader set node = null, expires_at = null;
+delete from howdah.consumer; delete from applied; update howdah.leader set node = {LEADER}, since = now();
 insert into howdah.consumer (name, partitions) values ('{NAME}', 1);
 insert into howdah.share (consumer, part, node, epoch) values ('{NAME}', {PART}, {OWNER}, {EPOCH});
 insert into howdah.checkpoint (consumer, part, position, failures, error_position, error, message, traceback)
@@ -107,7 +107,8 @@ async def fault(_stand: Stand, conn: Any) -> bool:
 
 def assigning(node: int | None) -> Any:
     async def do(_stand: Stand, conn: Any) -> int:
-        return int((await conn.fetchrow(STATEMENTS["assign"], [NAME], [PART], [node]))["moved"])
+        leader = await conn.fetchrow("select node, since from howdah.leader")
+        return int((await conn.fetchrow(STATEMENTS["assign"], [NAME], [PART], [node], *leader))["moved"])
 
     return do
 

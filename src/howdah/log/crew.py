@@ -104,7 +104,7 @@ class Crew:
             if options.leader == "lease"
             else AdvisoryCrown(database, self._sql, self._site.node, lease=3 * options.rebalance)
         )
-        self.leader = Leader(database, self._session, crown, dead=options.lease)
+        self.leader = Leader(database, self._session, crown, self._site.node, dead=options.lease)
 
     async def run(self) -> None:
         """Follow until :meth:`stop` (or until all that is here is caught up, when draining)."""

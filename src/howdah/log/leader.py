@@ -1,12 +1,14 @@
 """Leader: one node at a time says which node consumes what.
 
-Nothing rests on there being one leader only: shares are fenced by their epoch. It is there so that nodes agree soon.
+That no two nodes consume the same does not rest on it: shares are fenced by their epoch. What a leader decides is
+fenced by its term: a leader that was frozen changes nothing after another one has begun to lead.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 import asyncpg
@@ -26,7 +28,8 @@ Leadership = Literal["lease", "advisory"]
 class Crown(Protocol):
     """How a node becomes the leader, and stays it."""
 
-    async def lead(self) -> bool: ...
+    async def lead(self) -> datetime | None:
+        """The term of this node: when it began to lead; none while another node leads."""
 
     async def close(self) -> None: ...
 
@@ -43,8 +46,9 @@ class LeaseCrown:
         self._lease = lease
         self._dead = dead
 
-    async def lead(self) -> bool:
-        return await self._session.fetchrow(self._sql["lead"], self._node, self._lease, self._dead) is not None
+    async def lead(self) -> datetime | None:
+        term: datetime | None = await self._session.fetchval(self._sql["lead"], self._node, self._lease, self._dead)
+        return term
 
     async def close(self) -> None:
         pass  # the node resigns all it has in one statement
@@ -63,13 +67,14 @@ class AdvisoryCrown:
         self._lease = lease
         self._mine = False
 
-    async def lead(self) -> bool:
+    async def lead(self) -> datetime | None:
         if not self._mine:
             idle = str(int(self._lease * 1000))
             self._mine = bool(await self._session.fetchval(self._sql["try_lock"], self._key, idle))
-        if self._mine:
-            await self._session.fetch(self._sql["crown"], self._node, self._lease)
-        return self._mine
+        if not self._mine:
+            return None
+        term: datetime | None = await self._session.fetchval(self._sql["crown"], self._node, self._lease, self._key)
+        return term if self._mine else None  # the session may have broken just now
 
     async def close(self) -> None:
         await self._session.close()
@@ -81,9 +86,10 @@ class AdvisoryCrown:
 class Leader:
     """Tries to lead, and while it does keeps the shares where they belong."""
 
-    def __init__(self, database: Database, session: Session, crown: Crown, *, dead: float) -> None:
+    def __init__(self, database: Database, session: Session, crown: Crown, node: int, *, dead: float) -> None:
         self._session = session
         self._crown = crown
+        self._node = node
         self._dead = dead
         self._sql = sql.load("howdah.log", schema=database.schema)
         self._told: list[str] = []
@@ -96,21 +102,21 @@ class Leader:
     async def tick(self) -> None:
         """Try to lead; as the leader, rebalance."""
         try:
-            leads = await self._crown.lead()
+            term = await self._crown.lead()
         except BaseException:
             self._set(False)
             raise
-        self._set(leads)
-        if leads:
-            await self.rebalance()
+        self._set(term is not None)
+        if term is not None:
+            await self.rebalance(term)
 
     async def close(self) -> None:
         """Lead no more."""
         self._set(False)
         await self._crown.close()
 
-    async def rebalance(self) -> None:
-        """Cut shares as the nodes want them, and give each to a node that lives and can."""
+    async def rebalance(self, term: datetime) -> None:
+        """Cut shares as the nodes want them, and give each to a node that lives and can; nothing in another term."""
         await self._judge()
         nodes = await self._session.fetch(self._sql["candidates"], self._dead)
         drains = {row["id"] for row in nodes if row["drains"]}  # it finishes what it has, then gives it back
@@ -121,13 +127,13 @@ class Leader:
         }
         able = {row["id"]: wants[row["id"]].keys() - set(row["barred"]) for row in nodes if row["id"] in wants}
         rows = await self._session.fetch(self._sql["owners"])
-        if await self._reshape(rows, wants):
+        if await self._reshape(rows, wants, term):
             rows = await self._session.fetch(self._sql["owners"])
         owners = {(row["consumer"], row["part"]): row["node"] for row in rows if row["node"] not in drains}
         plan = assign(owners, able)
         moves = [(*part, node) for part, node in plan.items() if owners[part] != node]
         if moves:
-            await self._session.fetch(self._sql["assign"], *columns(moves, 3))
+            await self._session.fetch(self._sql["assign"], *columns(moves, 3), self._node, term)
         unassigned = sorted({name for (name, _), node in plan.items() if node is None})
         if moves or unassigned != self._told:
             self._told = unassigned
@@ -149,7 +155,7 @@ class Leader:
             )
         self._barred = found
 
-    async def _reshape(self, rows: list[Any], wants: Mapping[int, Mapping[str, int]]) -> bool:
+    async def _reshape(self, rows: list[Any], wants: Mapping[int, Mapping[str, int]], term: datetime) -> bool:
         """Change the partitions of a consumer once all nodes that have it agree on their number."""
         changed, uneven = False, set[str]()
         for name, has, moving in {(row["consumer"], row["partitions"], row["upto"] is not None) for row in rows}:
@@ -165,7 +171,8 @@ class Leader:
                     )
             if target != has or (moving and wanted):
                 try:
-                    changed |= await self._session.fetchval(self._sql["reshape"], name, target)
+                    given = (name, target, self._node, term)
+                    changed |= bool(await self._session.fetchval(self._sql["reshape"], *given))
                 except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
                     pass  # a batch is just being committed: next time
         self._uneven = uneven

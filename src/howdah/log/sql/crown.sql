@@ -1,6 +1,11 @@
--- crown: write down who leads by a lock, for people to see.
--- in:  $1 node int, $2 seconds until it must be said again float8
+-- crown: write down who leads by a lock, and since when. No row: another session has the lock.
+-- in:  $1 node int, $2 seconds until it must be said again float8, $3 what the key of the lock is made from
+-- out: term: when it began to lead. Later than every term before, although the clock may have gone back
+--
+-- The session may be another one than that which got the lock, and then the lock is gone.
 
 update {schema}.leader l
 set node = $1, expires_at = clock_timestamp() + $2::float8 * interval '1 second',
-    since = case when l.node = $1 then l.since else clock_timestamp() end
+    since = case when l.node = $1 then l.since else greatest(clock_timestamp(), l.since + interval '1 microsecond') end
+where pg_try_advisory_xact_lock(hashtextextended($3, 0))
+returning since as term

@@ -1,6 +1,8 @@
 -- resign: a node stops consuming: it gives its shares back, the leadership too, and calls whoever leads next.
 -- in:  $1 node int
 -- out: how many shares it gave back
+--
+-- The leadership first, as assign does: an assign of this node that still runs on the server has locked it.
 
 with mute as (
     update {schema}.node set consumers = null where id = $1
@@ -12,4 +14,4 @@ crown as (
     update {schema}.leader set node = null, expires_at = null where node = $1 returning 1
 )
 select count(*) filter (where t.share) as freed, max(pg_notify({schema}.log_channel(), 'assign')::text)
-from (select true as share from free union all select false from crown) t
+from (select false as share from crown union all select true from free) t
