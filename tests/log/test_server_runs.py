@@ -183,6 +183,23 @@ async def test_a_consumer_leaves_a_primary_that_lives_on_beside_the_new_one():
         await app.close()
 
 
+async def test_a_consumer_that_the_new_primary_has_never_heard_of_goes_on():
+    """It was declared when the standby was cut off already, so the new primary lacks the consumer and its node."""
+    async with pair(SETTINGS) as servers:
+        await prepared(servers.dsn)
+        shared = await append(servers.dsn, 5)
+        await servers.cut_off()
+        app, _ = following(servers.dsn, "mirror", handler=note, poll=0.05, start="beginning")
+        async with node(app, lease=60.0, heartbeat=0.5):
+            await eventually(lambda: stands_at(servers.dsn, shared[-1]), LONG)
+
+            await servers.fail_over()
+            kept = await append(servers.standby.dsn, 10)
+            await eventually(lambda: stands_at(servers.standby.dsn, kept[-1]), LONG)
+            assert await handled(servers.standby.dsn) == [*shared, *kept]
+        await app.close()
+
+
 async def stands_at(dsn, position):
     async with connected(dsn) as conn:
         return await conn.fetchval("select min(position) >= $1 from howdah.checkpoint", position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -52,6 +52,8 @@ class Crew:
         self._runners: dict[tuple[str, int], tuple[Runner, asyncio.Task[None]]] = {}
         self._declared: dict[str, str] = {}
         """The digest of each consumer's filter."""
+        self._declared_in: int | None = None
+        """The run of the server that is known to have these declarations."""
         self._pool: Any = None
         self._called = asyncio.Event()
         self._poked = asyncio.Event()
@@ -87,17 +89,7 @@ class Crew:
         """Make the consumers known to the database, and this node as one that has them."""
         options, database = self._options, self._site.database
         size = min(MOST_CONNECTIONS, 2 * sum(each.options.partitions for each in self._consumers.values()) + 1)
-        for consumer in self._consumers.values():
-            say = consumer.options
-            self._declared[consumer.name] = await self._session.fetchval(
-                self._sql["declare"],
-                consumer.name,
-                say.partitions,
-                list(say.only) if say.only else None,
-                list(say.types) if say.types else None,
-                say.start_position,
-            )
-        await self._announce()
+        await self._declare(self._consumers)
         self._pool = await database.pool(size, command_timeout=None)  # last: a start that is repeated opens one
         crown: Crown = (
             LeaseCrown(self._session, self._sql, self._site.node, lease=3 * options.rebalance, dead=options.lease)
@@ -184,10 +176,16 @@ class Crew:
     async def _shares(self) -> list[Share]:
         """What this node owns. A node whose row was pruned announces its consumers again."""
         rows = [dict(row) for row in await self._session.fetch(self._sql["shares"], self._site.node)]
-        announced = {row.pop("announced") for row in rows}
+        announced, run = {row.pop("announced") for row in rows}, rows[0]["run"]
         if announced != {True} and not self._resigned:
             await self._announce()
-        await self._agree(rows[0]["run"])
+        if run is not None and run != self._declared_in and not self._resigned:
+            # a standby that took over may lack the newest declarations, and nobody could own what it does not know
+            forgotten = await self._session.fetch(self._sql["forgotten"], _json(self._declared))
+            if forgotten:
+                await self._declare([row["name"] for row in forgotten])
+            self._declared_in = run
+        await self._agree(run)
         return [Share(**row) for row in rows if row["consumer"] is not None]
 
     async def _agree(self, run: int | None) -> None:
@@ -262,10 +260,18 @@ class Crew:
                 self._poked.set()
             await wait_any(pause, self._called, self._over)
 
+    async def _declare(self, names: Iterable[str]) -> None:
+        """Make these consumers known to the database, and this node as one that has them."""
+        for name in names:
+            options = self._consumers[name].options
+            filters = (list(each) if each else None for each in (options.only, options.types))
+            values = (name, options.partitions, *filters, options.start_position)
+            self._declared[name] = await self._session.fetchval(self._sql["declare"], *values)
+        await self._announce()
+
     async def _announce(self) -> None:
         partitions = {name: each.options.partitions for name, each in self._consumers.items()}
-        said = [msgspec.json.encode(each).decode() for each in (partitions, self._declared)]
-        await self._session.fetch(self._sql["announce"], self._site.node, *said)
+        await self._session.fetch(self._sql["announce"], self._site.node, _json(partitions), _json(self._declared))
 
     def _hears(self) -> bool:
         return self._listener is not None and not self._listener.deaf
@@ -277,6 +283,10 @@ class Crew:
             self._poked.set()
         if payload in (None, ""):
             self._dispatcher.ring()
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def channel(schema: str) -> str:
