@@ -68,3 +68,9 @@ def kills_guard(file: str, then: str) -> None:
 def counts(n: int) -> int:
     """Say which job this is."""
     return n
+
+
+def sleeps(n: int) -> int:
+    """Take longer than any timeout of a test."""
+    time.sleep(600)
+    return n

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -82,6 +84,16 @@ async def test_what_a_process_started_ends_although_its_guard_was_killed(tmp_pat
         await eventually(gone)
 
 
+async def test_control_without_a_kill_of_the_group_a_program_outlives_its_killed_guard(tmp_path, monkeypatch):
+    monkeypatch.setattr(process.os, "killpg", lambda *_: None)
+    async with processes(1) as made:
+        with pytest.raises(ProcessDied, match="killed by SIGKILL"):
+            await run_in(made, forks.kills_guard, file=str(tmp_path / "pids"), then="")
+    program = int(Path(tmp_path / "pids").read_text().split()[1])
+    assert alive(program)
+    os.kill(program, signal.SIGKILL)
+
+
 async def test_a_process_that_does_not_begin_is_given_up(monkeypatch, tmp_path):
     """Without a bound a job without a timeout would wait for it for ever."""
     slow = tmp_path / "python"
@@ -91,6 +103,12 @@ async def test_a_process_that_does_not_begin_is_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.executable", str(slow))
     (ack,) = await acks("process", forks.counts, n=1)
     assert (ack.outcome, ack.error) == (Outcome.SNOOZED, None)
+
+    monkeypatch.setattr(process, "START_WITHIN", 600.0)  # control: it is the bound that gives it up
+    async with processes(1) as made:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await run_in(made, forks.counts, n=1)
 
 
 async def test_to_start_a_process_is_not_handler_time(monkeypatch, tmp_path):
@@ -102,3 +120,8 @@ async def test_to_start_a_process_is_not_handler_time(monkeypatch, tmp_path):
     (ack,) = await acks("process", forks.counts, timeout=5.0, n=1)
     assert (ack.outcome, ack.error, ack.result) == (Outcome.OK, None, b"1")
     assert ack.took < 6_000_000
+
+
+async def test_control_the_time_of_a_handler_in_a_process_is_bounded():
+    (ack,) = await acks("process", forks.sleeps, timeout=1.0, n=1)
+    assert (ack.outcome, ack.error) == (Outcome.FAILED, "TimeoutError")
