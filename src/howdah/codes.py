@@ -68,7 +68,11 @@ def code_of(error: BaseException) -> str | None:
         code = getattr(error, "code", None)
     except Exception:  # a property of its own
         return None
-    return code if isinstance(code, str) and code in CODES else None
+    kind = type(code)  # not isinstance: that asks the value itself, whose code may raise
+    if not issubclass(kind, str):
+        return None
+    code = str.__str__(code)  # a subclass may have code of its own
+    return code if code in CODES else None
 
 
 def classify(

@@ -14,7 +14,7 @@ import msgspec
 from howdah.errors import ArgumentError
 from howdah.job import Job
 from howdah.retry import seconds
-from howdah.scrub import LONGEST_MESSAGE, keep
+from howdah.scrub import LONGEST_MESSAGE, keep, message_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def clean(value: Any) -> Any:
             raise ArgumentError(f"cannot snooze for {keep(repr(value.seconds), 100)} seconds")
         return Snooze(delay)
     if issubclass(kind, Cancel):
-        return Cancel("" if value.reason is None else keep(str(value.reason), LONGEST_MESSAGE))
+        return Cancel("" if value.reason is None else keep(message_of(value.reason), LONGEST_MESSAGE))
     return value
 
 

@@ -133,14 +133,14 @@ def describe(error: BaseException) -> tuple[str, str, str]:
     except BaseException:
         lines = ["(its traceback cannot be shown)"]
     try:
-        kind = storable(shorten(str(type(error).__qualname__), LONGEST_NAME))
+        kind = storable(shorten(str.__str__(type(error).__qualname__), LONGEST_NAME))
     except BaseException:
         kind = "(its class has no name)"
     return kind, keep(message, LONGEST_MESSAGE), keep("".join(lines), LONGEST_TRACEBACK)
 
 
-def message_of(error: BaseException) -> str:
-    """The message of an error, as long as it is; never raises."""
+def message_of(error: object) -> str:
+    """The message of an error, or the text of another value, as long as it is; never raises."""
     try:
         return str(error)
     except BaseException:

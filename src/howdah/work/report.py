@@ -43,4 +43,5 @@ class Report(msgspec.Struct, kw_only=True):
 
 def _hold(asked: object) -> bool | float:
     """A hold as it can be stored; what is neither a truth value nor a number of seconds is none."""
-    return asked if isinstance(asked, bool) else seconds(asked, LONGEST_HOLD) or False
+    # not isinstance: that asks the value itself, whose code may raise
+    return bool(asked) if type(asked) is bool else seconds(asked, LONGEST_HOLD) or False
