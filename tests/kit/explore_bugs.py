@@ -120,10 +120,10 @@ BUGS = [
         against=["ack all done", "ack one of four", "handle", "cancel all"],
         function="repair",
         changes=[
-            ("if looked > 0 then\n", "empty := array(select d.id from {schema}.done d);\n    if looked > 0 then\n"),
             (
-                "not exists (select from {schema}.done d where d.id = j.id and d.id >= first and d.id <= last)",
-                "not j.id = any(empty)",
+                "where not exists (select from {schema}.done d where d.id = s.id offset 0)\n"
+                "              and not exists (select from {schema}.later l where l.id = s.id offset 0)\n        ),",
+                "where not exists (select from {schema}.later l where l.id = s.id offset 0)\n        ),",
             ),
         ],
     ),

@@ -330,6 +330,10 @@ async def test_ticks_that_come_late_lose_no_slot(conn, scheduler_for):
 @pytest.mark.parametrize(("missed", "least", "most"), [("once", 1, 2), ("skip", 1, 2)])
 async def test_more_than_a_hundred_missed_slots(conn, scheduler_for, missed, least, most):
     scheduler = scheduler_for("* * * * *", missed=missed)
+    # no slot comes due between the two ticks
+    await conn.execute(
+        "select pg_sleep(63 - s) from (select extract(second from clock_timestamp()) as s) x where s > 40"
+    )
     await scheduler.tick()
     await conn.execute("update howdah.schedule set slot_at = slot_at - interval '7 hours'")
     await scheduler.tick()
