@@ -80,10 +80,10 @@ BUGS = [
         against=["ack"],
         statement="ack_done",
         changes=[
-            ("select token, remaining\n", "select token, remaining, ctid as at\n"),
+            ("select l.token, l.remaining\n", "select l.token, l.remaining, l.ctid as at\n"),
             (
                 "delete from {schema}.lease\n"
-                "    where token = any(array(select token from counted where remaining = 0))",
+                "    where token = any(array(select token from counted where complete and remaining = 0))",
                 "delete from {schema}.lease where ctid = any(array("
                 "select h.at from held h join counted c on c.token = h.token where c.remaining = 0))",
             ),

@@ -130,7 +130,7 @@ async def hold(_ground: Any, conn: Any) -> bool:
 
 
 async def repair(_ground: Any, conn: Any) -> tuple[int, ...]:
-    return tuple(await conn.fetchrow(STATEMENTS["repair"], 0, 10_000))
+    return tuple(await conn.fetchrow("select requeued, ended, leases from howdah.repair(0)"))
 
 
 async def promote(_ground: Any, conn: Any) -> int:

@@ -56,7 +56,7 @@ insert into howdah.run (job, attempt, kind, node, spec)
 LEASED = f"""
 with taken as (delete from howdah.ready where hi <= {FINISHED + 501} returning *)
 insert into howdah.lease (token, node, expires_at, first_id, end_id, remaining, rids, los, his, attempts)
-select {TOKEN}, {NODE}, now() + interval '1 minute', lo, hi, hi - lo, array[rid], array[lo], array[hi], '{{1}}'
+select {TOKEN}, {NODE}, now() + interval '1 day', lo, hi, hi - lo, array[rid], array[lo], array[hi], '{{1}}'
 from taken
 """
 """Puts the first five hundred waiting jobs under a lease of the node."""

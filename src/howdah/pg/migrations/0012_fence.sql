@@ -134,9 +134,9 @@ language sql set search_path = pg_catalog, pg_temp
     queued as (
         -- released jobs keep their place; those of a dead node go to the back, a poison job must not come first again
         insert into {schema}.ready (rid, lo, hi, queue, kind, priority, attempt)
-        select case when charge then nextval({'schema.arrival'}) else rid end, lo, hi, queue, kind, priority,
-            case when charge then attempt else attempt - 1 end
-        from runs order by rid, lo
+        select case when charge then nextval({'schema.arrival'}) else r.rid end, r.lo, r.hi, r.queue, r.kind, r.priority,
+            case when charge then r.attempt else r.attempt - 1 end
+        from (select * from runs order by rid, lo offset 0) r          -- sorted before a place is drawn, whatever the plan
         returning hi - lo as n, queue
     ),
     over as (
