@@ -28,13 +28,13 @@ async def handle(rows: Rows, conn: Any) -> bool:
 
 
 async def release(rows: Rows, conn: Any) -> list[int]:
-    return [row["id"] for row in await conn.fetch(rows.plan.sql["release"], [TOKEN])]
+    return [row["id"] for row in await conn.fetch(rows.plan.sql["release"], [TOKEN], None)]
 
 
 FORMS = [
     *FIRST_FORMS,
-    Form(act="ack", name="one to retry", do=acking({6: ("errored", 60.0)})),
-    Form(act="ack", name="failed", do=acking({7: ("failed", None), 8: ("failed", None)})),
+    Form(act="ack", name="one to retry", do=acking({6: ("errored", 60.0)}), skips=True),
+    Form(act="ack", name="failed", do=acking({7: ("failed", None), 8: ("failed", None)}), skips=True),
     Form(act="handle", name="", do=handle),
     Form(act="release", name="", do=release, skips=True),
 ]
