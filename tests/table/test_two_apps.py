@@ -138,3 +138,18 @@ async def test_a_node_declares_its_time_before_it_claims(app, uploads, rows, con
 
     await app.conductor(WorkerOptions(drain=True), upkeep=False).run()
     assert declared == [LONG]
+
+
+async def test_rows_with_a_short_time_come_back_although_another_node_looks_less_often(
+    uploads, rows, pair, monkeypatch
+):
+    patient, hasty, claim = pair
+    monkeypatch.setattr(declaration, "node_name", lambda: "patient:1")
+    await rows.add(1, kind="zip")
+    await claim(hasty)
+    patient._resetting._declarations._next = 0.0  # it reads what the others declare
+    back, until = 0, time.monotonic() + 60
+    while not back and time.monotonic() < until:
+        await asyncio.sleep(2.1)  # as a node looks whose own rows may be silent for a minute
+        back = sum(await patient.reset(10))
+    assert back == 1

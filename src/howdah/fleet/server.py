@@ -116,7 +116,7 @@ class Server:
             self._every(LOOK_FOR_HOLDS, jobs.look, "holds"),
             self._every(FORGET_EVERY, jobs.belief.forget, "old reports"),
             self._every(FORGET_EVERY, self._forget_rows, "old leases on rows"),
-            *(self._every(RESET_EVERY, desk.reset, f"reset of {name}") for name, desk in tables.items()),
+            *(self._every(desk.reset_every, desk.reset, f"reset of {name}") for name, desk in tables.items()),
         ]
         try:
             yield api.app

@@ -20,6 +20,7 @@ from howdah.service import Outage
 from howdah.table.options import TableOptions
 from howdah.table.plan import Plan
 from howdah.table.refusal import Dropped, message_of, split
+from howdah.table.silence import look_every
 from howdah.table.store import TableStore
 
 PATIENCE = 2.0
@@ -47,6 +48,7 @@ class TableDesk:
 
     def __init__(self, database: Database, plan: Plan, *, pool: Any, session: Session, lease: float) -> None:
         self._plan = plan
+        self.reset_every = look_every(plan.options.stalled_after)
         self._lease = lease
         self.patience = min(PATIENCE, max(0.5, min(plan.options.stalled_after, lease) / 6))
         """Seconds a heartbeat may take, and an ``/ack`` may wait for locked rows."""

@@ -12,7 +12,7 @@ from howdah.table.declaration import Declarations
 from howdah.table.outcomes import Outcomes
 from howdah.table.plan import Plan
 from howdah.table.refusal import MOST_NOTED, Aside, Dropped, Notes, is_passing, is_refusal, message_of, split
-from howdah.table.silence import WATCHED_FROM, Silence, Silent, gap_after
+from howdah.table.silence import WATCHED_FROM, Silence, Silent, gap_after, look_every
 
 MOST_WATCHED = 5000
 TIMEOUT = 60.0
@@ -30,7 +30,7 @@ class Resets:
         self._session = session
         self._notes = notes
         self._outcomes = outcomes
-        self._silence = Silence(plan.options.heartbeat)
+        self._silence = Silence(plan.options.heartbeat, look_every(plan.options.stalled_after))
         self._declarations = Declarations(plan, session)
         self._aside = Aside()
         self._uncancelled = Aside()

@@ -37,6 +37,15 @@ class _Seen(NamedTuple):
     last: float
 
 
+def look_every(stall: float) -> float:
+    """Seconds between two looks of a node, or a control plane, that declared this stall time.
+
+    >>> look_every(30.0), look_every(2.0)
+    (2.0, 0.5)
+    """
+    return min(2.0, stall / 4)
+
+
 def gap_after(stall: float) -> float:
     """Seconds that may lie between two looks at a row with this stall time.
 
@@ -49,8 +58,10 @@ def gap_after(stall: float) -> float:
 class Silence:
     """The silent rows of one table, as one node has watched them. All times are the server's."""
 
-    def __init__(self, heartbeat: float | None) -> None:
+    def __init__(self, heartbeat: float | None, every: float) -> None:
         self._heartbeat = heartbeat or 0.0
+        self._least_gap = 2 * every
+        """Looks that are ``every`` seconds apart have to do for rows with a shorter stall time of their own, too."""
         self._seen: dict[tuple[Any, int | None], _Seen] = {}
 
     @property
@@ -64,7 +75,7 @@ class Silence:
         for row in rows:
             key, now, heard, stall = (row["id"], row["token"]), row["now"], row["heard"], row["stall"]
             seen, first = before.get(key), now
-            if seen and seen.heard == heard and 0 <= now - seen.last <= gap_after(stall):
+            if seen and seen.heard == heard and 0 <= now - seen.last <= max(gap_after(stall), self._least_gap):
                 first = seen.first
             self._seen[key] = _Seen(heard, first, now)
             # never heard of, or marked as expired: nobody works on it

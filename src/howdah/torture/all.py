@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from howdah.errors import ConfigError
+from howdah.torture import guards
 from howdah.torture.faults import Fault
 from howdah.torture.places import PLACES
 from howdah.torture.report import Report
@@ -54,7 +55,8 @@ async def torture(
             settle=SETTLE if without is None else SETTLE / 2,
             say=say,
         )
-        report = await run.run()
+        with guards.asynchronous_commits(without):
+            report = await run.run()
         if dsn is not None:
             await run.clear()
         return report

@@ -5,7 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from howdah.pg import settings
 
 CLOCK = "HOWDAH_TORTURE_CLOCK"
 """The environment variable with the seconds by which the clock of a worker is wrong."""
@@ -38,6 +42,22 @@ def off(guard: str) -> bool:
     return os.environ.get(WITHOUT) == guard
 
 
+AS_IF_ASKED = "select 'client' where $1::text is not null"
+"""As if the DSN itself had asked for commits that nobody waits for, which Howdah's connections respect."""
+
+
+@contextmanager
+def asynchronous_commits(without: str | None) -> Iterator[None]:
+    """Let the connections of this process commit as the database says, while ``flush`` is switched off."""
+    was = settings.SOURCE
+    if without == "flush":
+        settings.SOURCE = AS_IF_ASKED
+    try:
+        yield
+    finally:
+        settings.SOURCE = was
+
+
 def apply() -> None:
     """Switch off in this process what is to be switched off, and set its clock."""
     if ahead := float(os.environ.get(CLOCK, "0")):
@@ -49,6 +69,8 @@ def apply() -> None:
 
         store.IDLE = 1000.0  # the server would end its transaction before it can say anything
         Worker.lose = Worker.lose_jobs = lambda *_: None  # type: ignore[method-assign,assignment]
+    if off("flush"):
+        settings.SOURCE = AS_IF_ASKED
     if off("sequence"):
         from howdah.node import registry
 
