@@ -70,7 +70,7 @@ class Holder:
 
 CLAIM_WAITS = """
     select exists (
-        select from pg_stat_activity where application_name = 'howdah claim' and $1 = any(pg_blocking_pids(pid))
+        select from pg_stat_activity where $1 = any(pg_blocking_pids(pid))  -- a pooler hides whose session it is
     )
 """
 
