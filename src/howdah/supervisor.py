@@ -50,6 +50,8 @@ class Supervisor:
         self._sources = sources
         self._output = output
         self._children: dict[int, _Child] = {}
+        self._reason = 0
+        """The exit code of the child that made all end; those that were stopped for it may end with another one."""
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
 
@@ -67,7 +69,7 @@ class Supervisor:
             if watching:
                 watching.cancel()
             self._send(signal.SIGKILL)  # only if something went wrong above: nobody is left behind
-        return next((code for code in codes if code), 0)
+        return self._reason or next((code for code in codes if code), 0)
 
     def take_signals(self) -> Callable[[], None]:
         """Pass on to every child what this process is sent; returns the function that undoes it."""
@@ -155,6 +157,7 @@ class Supervisor:
 
     def _end(self, code: int) -> int:
         if not self._stop.is_set():
+            self._reason = code
             self.stop()
         return code
 

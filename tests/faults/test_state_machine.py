@@ -34,7 +34,11 @@ SETTINGS = settings(
 )
 BUGS = {
     "a late ack is believed": ("ack", "where a.token = any(held)", "where true"),
-    "a reset forgets an attempt": ("hand_back", "case when charge then attempt else attempt - 1 end", "attempt - 1"),
+    "a reset forgets an attempt": (
+        "hand_back",
+        "case when charge then r.attempt else r.attempt - 1 end",
+        "r.attempt - 1",
+    ),
     "an ack said twice counts twice": (
         "ack",
         "and not exists (select from {schema}.gone g where g.token = a.token and g.id = a.id)",

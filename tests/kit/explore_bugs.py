@@ -114,20 +114,6 @@ BUGS = [
         changes=[("where token = any($2::int8[]) and node = $1\n    order by", "where node = $1\n    order by")],
     ),
     Bug(
-        name="repair looks at outcomes and leases in two snapshots",
-        world="jobs",
-        acts=["repair"],
-        against=["ack all done", "ack one of four", "handle", "cancel all"],
-        function="repair",
-        changes=[
-            (
-                "where not exists (select from {schema}.done d where d.id = s.id offset 0)\n"
-                "              and not exists (select from {schema}.later l where l.id = s.id offset 0)\n        ),",
-                "where not exists (select from {schema}.later l where l.id = s.id offset 0)\n        ),",
-            ),
-        ],
-    ),
-    Bug(
         name="prune of a partition does not look again behind its lock",
         world="jobs",
         acts=["prune a partition of"],

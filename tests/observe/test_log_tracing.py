@@ -163,7 +163,10 @@ async def test_a_batch_of_several_traces_takes_none_for_its_own(app: Howdah, con
 
     for trace, stream in ((CALLER, "Order-1"), (OTHER, "Order-2"), (CALLER, "Order-3"), (OTHER, "Order-4")):
         await append_in(app, conn, trace, stream)
-    await drain(app)
+    for _ in range(5):
+        await drain(app)
+        if carried:
+            break  # a consumer that waits to try again does not keep a drain from ending
 
     assert len(failed) == 2
     assert carried[-1] == (2, None) or carried[-2:] == [(2, None), (1, OTHER)]
