@@ -180,7 +180,7 @@ class Crew:
         if announced != {True} and not self._resigned:
             await self._announce()
         if run is not None and run != self._declared_in and not self._resigned:
-            # a standby that took over may lack the newest declarations, and nobody could own what it does not know
+            # a promoted standby may lack the newest declarations, and assigns no consumer that it does not know
             forgotten = await self._session.fetch(self._sql["forgotten"], _json(self._declared))
             if forgotten:
                 await self._declare([row["name"] for row in forgotten])
