@@ -48,12 +48,7 @@ class Recorder:
         ``alone``: no other call reports on the same jobs at the same time. The statement for plain successes needs
         that, and that nothing was reported of them before: it does not see a person who deletes the job meanwhile.
         """
-        plain, other = [], []
-        for ack in acks:
-            if alone and ack.outcome is OK and ack.result is None and ack.error is None and ack.job.key is None:
-                plain.append(ack)
-            else:
-                other.append(ack)
+        plain, other = _sort(acks) if alone else ([], list(acks))
         if self._interrupted:
             other += [ack for ack in plain if ack.unsure]
             plain = [ack for ack in plain if not ack.unsure]
@@ -155,6 +150,17 @@ class Recorder:
             if fate in "rs":
                 self._expect(ack.delay)
         return accepted
+
+
+def _sort(acks: Sequence[Ack]) -> tuple[list[Ack], list[Ack]]:
+    """Plain successes of jobs without a key, and the others."""
+    plain = [
+        ack for ack in acks if ack.outcome is OK and ack.result is None and ack.error is None and ack.job.key is None
+    ]
+    if len(plain) == len(acks):
+        return plain, []
+    quick = set(map(id, plain))
+    return plain, [ack for ack in acks if id(ack) not in quick]
 
 
 def code_of(ack: Ack) -> bytes:

@@ -14,7 +14,8 @@ from howdah.job import Job
 from howdah.log.consumer import Consumer
 from howdah.log.event import Event, current
 from howdah.log.share import Share
-from howdah.pg.transact import is_closed, transact
+from howdah.pg.pool import is_closed
+from howdah.pg.transact import transact
 from howdah.store import Transaction
 
 GONE = (

@@ -13,7 +13,8 @@ import asyncpg
 from asyncpg import exceptions
 
 from howdah.errors import TransactionLost
-from howdah.pg.transact import Body, Finish, is_closed, transact
+from howdah.pg.pool import is_closed
+from howdah.pg.transact import Body, Finish, transact
 from howdah.store import Interrupted, Transaction
 
 OUTAGES: tuple[type[BaseException], ...] = (

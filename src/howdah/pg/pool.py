@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any
 
@@ -56,13 +58,40 @@ class _Acquire(PoolAcquireContext):  # type: ignore[misc]
         trace: TracebackType | None = None,
     ) -> None:
         conn = self.connection
+        release = super().__aexit__(kind, error, trace)
         try:
-            await super().__aexit__(kind, error, trace)
+            await (release if error is None else _release_after_error(conn, release))
         finally:
             if self.pool.watch:
                 self.pool.watch.remove(conn)
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
             await self.pool.expire_connections()
+
+
+def is_closed(conn: Any) -> bool:
+    """Whether a connection of a pool is closed."""
+    try:
+        return bool(conn.is_closed())
+    except asyncpg.InterfaceError:  # the pool took a connection back that was closed under us
+        return True
+
+
+async def _release_after_error(conn: Any, release: Coroutine[Any, Any, None]) -> None:
+    """Give a connection back after an error, and do not wait for a server that may be gone.
+
+    What is left of a transaction ends with its connection: asyncpg would roll back, and wait for an answer.
+    """
+    if not is_closed(conn) and conn.is_in_transaction():
+        conn.terminate()
+    releasing = asyncio.ensure_future(release)
+    releasing.add_done_callback(_retrieve)
+    await asyncio.shield(releasing)
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Whoever waited for the task may have been cancelled; its error is then of no use to anyone."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Direct(asyncpg.Connection):  # type: ignore[misc]

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from howdah.errors import TransactionLost
-from howdah.pg.pool import END_IDLE
+from howdah.pg.pool import END_IDLE, is_closed
 from howdah.pg.watch import Asking
 from howdah.store import Transaction
 
@@ -40,14 +40,6 @@ async def transact(pool: asyncpg.Pool, idle: float, body: Body, finish: Finish) 
             f"the server ended the transaction: its connection broke, or nothing was done in it for {idle:g} s"
             " while the event loop was blocked"
         ) from None
-
-
-def is_closed(conn: Any) -> bool:
-    """Whether a connection of a pool is closed."""
-    try:
-        return bool(conn.is_closed())
-    except asyncpg.InterfaceError:  # the pool took a connection back that was closed under us
-        return True
 
 
 async def _within(conn: Any, idle: float, body: Body, finish: Finish) -> None:

@@ -133,9 +133,11 @@ class Acker:
 
     async def _send(self, batch: list[Ack], outage: Outage) -> bool:
         """Send a batch until the store answers; returns whether it did more than postpone all of it."""
-        finished, doubtful = self._count(batch)
-        told = [ack for ack in batch if ack.recorded]
         sent = tell = [ack for ack in batch if not ack.recorded and ack.outcome is not LOST]
+        told = [ack for ack in batch if ack.recorded] if len(sent) < len(batch) else []
+        if len(sent) + len(told) < len(batch):
+            self._note_lost(batch)
+        finished, doubtful = self._count(batch)
         accepted: list[Ack] = []
         if self._mouth and self._mouth.speaking:  # nobody may speak for a job that is over
             await self._mouth.last_words([ack.job for ack in tell])
@@ -150,7 +152,7 @@ class Acker:
                 continue
             outage.heal()
             break
-        later = [ack for ack in tell if ack.postponed]
+        later = [ack for ack in tell if ack.postponed] if len(accepted) < len(tell) else []
         if later or self._postponed:
             tell = [ack for ack in tell if not ack.postponed]
             later = self._drop_lost(later)
@@ -180,13 +182,16 @@ class Acker:
             refused([ack.job for ack in gone], "the outcome could not be recorded in time")
         return [ack for ack in acks if ack.job.token in self._leases]
 
+    def _note_lost(self, batch: list[Ack]) -> None:
+        """Note the leases of jobs that were lost."""
+        for ack in batch:
+            if ack.outcome is LOST and (lease := self._leases.get(ack.job.token)):
+                lease.lost = True
+
     def _count(self, batch: list[Ack]) -> tuple[list[int], list[int]]:
         """Cross the batch off its leases; returns the tokens of which nothing is left, those with lost jobs apart."""
         finished: list[int] = []
         doubtful: list[int] = []
-        for ack in batch:
-            if ack.outcome is LOST and (lease := self._leases.get(ack.job.token)):
-                lease.lost = True
         for token, count in Counter([ack.job.token for ack in batch]).items():
             lease = self._leases.get(token)
             if lease is not None:
