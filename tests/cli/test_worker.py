@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -19,6 +18,7 @@ import pytest
 from howdah.pg import embedded, migrate
 from howdah.pg.database import Database
 from kit.command import Command, Jobs, eventually
+from kit.control import free_port
 from kit.signals import STOPS, pass_on_none_ignored
 
 WORKER = ("worker", "-a", "kit.chores:app")
@@ -335,9 +335,3 @@ def ask(port: int, path: str) -> str | None:
             return str(answer.read().decode())
     except OSError:
         return None
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

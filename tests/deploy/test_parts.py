@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from deploy.manifests import containers, pods
+from kit.control import free_port
 from kit.node import ended, eventually
 
 pytestmark = pytest.mark.anyio
@@ -66,7 +67,7 @@ class Part:
 
 
 @pytest.fixture
-def start(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Start]:
+def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a container of the manifests, with its ports and paths moved to where a test may have them."""
     objects = [each for file in (DEPLOY / "kubernetes").glob("*.yaml") for each in yaml.safe_load_all(file.read_text())]
     found = {each["name"]: each for pod, _ in pods(objects) for each in containers(pod)}
@@ -90,18 +91,6 @@ def start(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Start]:
     for part in started:
         part.process.kill()
         part.process.wait()
-
-
-@pytest.fixture
-def free_port() -> Callable[[], int]:
-    import socket
-
-    def find() -> int:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            return int(free.getsockname()[1])
-
-    return find
 
 
 async def test_the_parts_work_together(roles: Any, direct: Any, conn: Any, start: Start, tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 from docs.test_pages import ROOT, Terminal, blocks, commands, environment, folder, unfold
 from howdah.pg.database import Database
+from kit.control import free_port
 
 __all__ = ["environment", "folder"]
 
@@ -40,8 +40,7 @@ class Screens(Terminal):
 
 def test_the_commands_work_as_printed(database: Database, folder: Path, environment: dict[str, str]) -> None:
     unfold(PAGE, folder)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     typed = []
     with Screens(folder, {**environment, "HOWDAH_SERVE_PORT": port}, database.dsn) as screens:
         for language, text in blocks(PAGE):

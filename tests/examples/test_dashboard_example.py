@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
+from kit.control import free_port
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "dashboard.py"
 OWNER, SUPPORT = ("owner", "open sesame"), ("support", "open sesame")
 PATIENCE = 60.0
@@ -23,8 +24,7 @@ PATIENCE = 60.0
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Where it listens, and its process."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([sys.executable, EXAMPLE, str(port)], cwd=tmp_path, env=dict(os.environ))
     url = f"http://127.0.0.1:{port}"
     until = time.monotonic() + PATIENCE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -23,6 +22,7 @@ from howdah.fleet.options import ServeOptions
 from howdah.fleet.server import Server
 from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Database, Session
+from kit.control import free_port
 from kit.node import ended, eventually
 from kit.proxy import Proxy
 from kit.roles import fleet, owner
@@ -36,9 +36,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(bool(LACKING), reason=f"need
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

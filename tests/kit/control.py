@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ import psycopg
 
 from howdah.fleet.tokens import Tokens
 from howdah.pg.database import Database, Session
+from howdah.torture.servers.ports import free_ports
 from kit.command import PATIENCE, Command, eventually
 from kit.roles import fleet, owner
 
@@ -130,7 +130,5 @@ def look(url: str, path: str) -> str | None:
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port that no process listens on, and that no outgoing connection is given."""
+    return free_ports(1)[0]

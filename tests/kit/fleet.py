@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from howdah.fleet.remote import RemoteConductor
 from howdah.fleet.server import Server
 from howdah.outcome import Ack
 from howdah.work.worker import Worker
+from kit.control import free_port
 
 LEASE = 3.0
 HEARTBEAT = 0.5
@@ -107,8 +107,7 @@ class Fleet:
         self._token = token
         self._path = path
         self._processes: list[subprocess.Popen[bytes]] = []
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
 
     def plane(self, **switches: str) -> subprocess.Popen[bytes]:
         """Start a control plane; it is always found at the same port."""

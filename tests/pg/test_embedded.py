@@ -18,6 +18,7 @@ from person import gone, works
 
 from howdah.errors import ConfigError
 from howdah.pg import binaries, embedded, folder, login
+from kit.control import free_port
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -32,7 +33,7 @@ def place():
 
 @pytest.fixture(scope="module")
 def shared():
-    with embedded.start(port=_free_port()) as shared:
+    with embedded.start(port=free_port()) as shared:
         yield shared
 
 
@@ -277,8 +278,3 @@ def test_the_fixture_gives_a_server(server):
 def _rights(path: Path) -> tuple[int, int, int]:
     facts = path.stat()
     return facts.st_mode, facts.st_uid, facts.st_gid
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]

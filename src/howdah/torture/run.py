@@ -27,6 +27,7 @@ from howdah.torture.line import Line
 from howdah.torture.load import Load
 from howdah.torture.recovery import recoveries
 from howdah.torture.report import Report
+from howdah.torture.servers.ports import free_ports
 from howdah.torture.site import Site, through
 from howdah.torture.stuck import stuck
 
@@ -123,8 +124,7 @@ class Run:
     @asynccontextmanager
     async def _site(self, ledger: Path) -> AsyncIterator[Site]:
         """Everybody at work, and seen to work."""
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        [port] = free_ports(1)
         chance = random.Random(self._seed)  # noqa: S311 - a run is to be repeated
         more = {name: value for fault in self._faults for name, value in fault.environment.items()}
         told = environment(YARD, SCHEMA, ledger, self._without, more)
