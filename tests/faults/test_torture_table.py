@@ -59,6 +59,13 @@ def test_controls_say_whether_they_were_noticed():
     assert row(table.table(runs, {}), "kill")[6:11:4] == ["0", "reset: found, transaction: **not found**"]
 
 
+def test_a_machine_that_is_slow_makes_no_control_good():
+    slow = Finding("I11", "recoveries that took too long", 1, [])
+    assert report(without="reset", stuck=[slow]).good
+    assert not report(without="fence", stuck=[slow]).good
+    assert not report(stuck=[slow]).good
+
+
 def test_a_control_has_more_than_one_chance():
     runs = [report(without="key"), report(without="key", unsafe=[LOST], lost=2)]
     assert row(table.table([report(), *runs], {}), "kill")[10] == "key: found in 1 of 2 runs"

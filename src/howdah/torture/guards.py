@@ -36,6 +36,9 @@ GUARDS = {
 IN_DATABASE = frozenset({"fence", "reset", "frontier", "key", "sequence", "run", "flush", "declaration"})
 """Those that are functions or settings of the database, replaced by sql/without_*.sql."""
 
+OF_PROGRESS = frozenset({"reset", "promote", "poll", "process", "timeout", "cleaning"})
+"""Guards without which work stands still. Without any other, something must be lost, doubled or out of order."""
+
 
 def off(guard: str) -> bool:
     """Whether this process does without it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -46,16 +47,18 @@ class Load:
         self._marks = itertools.count(1)
         self._app = tortured.app
         self.intended = 0
+        self._keyed_until = math.inf
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Ask for work until ``stop``."""
+    async def run(self, stop: asyncio.Event, seconds: float = math.inf) -> None:
+        """Ask for work until ``stop``, which is expected after so many seconds."""
+        self._keyed_until = time.monotonic() + max(seconds - KEPT, seconds / 3)
         self._app.connect_to(self._database.dsn, self._database.schema)
         self._app.database.command_timeout = PATIENCE
         asks: tuple[tuple[float, Callable[[], Awaitable[None]]], ...] = (
             (0.10, self.one),
             (0.15, self.transaction),
             (0.40, self.bulk),
-            (0.25, self.keyed),
+            (0.12, self.keyed),
             (0.30, self.later),
             (0.20, self.rows),
             (0.10, self.append),
@@ -94,7 +97,12 @@ class Load:
         await self._told("jobs", [mark], ask, kept=keep)
 
     async def keyed(self) -> None:
-        """A job with a unique key, asked for until the answer is known: there must be one."""
+        """A job with a unique key, asked for until the answer is known: there must be one.
+
+        Near the end of a run no more of them are asked for, or the run would have to wait until the last one is due.
+        """
+        if time.monotonic() > self._keyed_until:
+            return
         mark = next(self._marks)
         self._pen.write("intend", "jobs", mark)
         self.intended += 1

@@ -83,7 +83,7 @@ class Run:
         async with AsyncExitStack() as stack:
             site = await stack.enter_async_context(self._site(ledger))
             stop = asyncio.Event()
-            load = asyncio.create_task(site.load.run(stop))
+            load = asyncio.create_task(site.load.run(stop, self._seconds + BREATH))
             watch = asyncio.create_task(self._watch(site, stop))
             try:
                 await self._torture(site, load)

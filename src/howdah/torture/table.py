@@ -80,7 +80,7 @@ def _row(name: str, reports: Sequence[Report]) -> str:
 def _control(guard: str | None, controls: Sequence[Report]) -> str:
     """Whether the checker noticed that a guard was off; a fault may miss everything in a run."""
     runs = [each for each in controls if each.without == guard]
-    found = sum(each.broken for each in runs)
+    found = sum(each.noticed for each in runs)
     if found == len(runs):
         return f"{guard}: found"
     return f"{guard}: found in {found} of {len(runs)} runs" if found else f"{guard}: **not found**"
