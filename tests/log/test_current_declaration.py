@@ -37,11 +37,16 @@ class Nodes:
             await self.conn.fetch(STATEMENTS["announce"], node, *said)
         return node
 
-    async def silent(self, *nodes):
-        """No heartbeat of these nodes has arrived for two minutes."""
+    async def silent(self, *nodes, minutes=2):
+        """No heartbeat of these nodes has arrived for so long."""
+        silence = timedelta(minutes=minutes)
         await self.conn.execute(
-            "update howdah.node set beat_at = now() - interval '2 minutes' where id = any($1::int[])", nodes
+            "update howdah.node set beat_at = now() - $2::interval where id = any($1::int[])", nodes, silence
         )
+
+    async def stop(self, node):
+        """A process ends by itself."""
+        await self.conn.execute(sql.load("howdah.node", schema="howdah")["deregister"], node)
 
     async def heard(self, *nodes):
         await self.conn.execute("update howdah.node set beat_at = now() where id = any($1::int[])", nodes)
@@ -130,10 +135,36 @@ async def test_a_frozen_node_alone_consumes_again(nodes):
     assert await nodes.current() == NEW
 
 
+@pytest.mark.parametrize("written_off", [False, True])
+async def test_an_old_node_that_starts_right_after_an_outage_does_not_take_the_consumer(nodes, conn, written_off):
+    """The nodes of the new release return a moment later; another node may have found their leases expired."""
+    await nodes.start(OLD)
+    new = await nodes.start(NEW)
+    await nodes.silent(new)
+    if written_off:
+        await conn.execute("select howdah.reset(100)")
+        assert await conn.fetchval("select state from howdah.node where id = $1", new) == "offline"
+    await nodes.start(OLD)
+    assert await nodes.current() == NEW
+    await nodes.judge()
+    await nodes.later(seconds=61)
+    await nodes.judge()
+    assert await nodes.current() == OLD, "they did not return"
+
+
+async def test_an_old_node_takes_the_consumer_when_the_new_ones_stopped(nodes):
+    """The control: a release that is rolled back all at once."""
+    await nodes.stop(await nodes.start(NEW))
+    await nodes.start(OLD)
+    await nodes.stop(await nodes.start(NEW))
+    await nodes.start(OLD)
+    assert await nodes.current() == OLD
+
+
 async def test_an_old_node_started_while_the_new_ones_are_out_of_reach_gives_the_consumer_back(nodes):
     """It found no live node with the current declaration. Else it would keep the consumer until it ends."""
     first, new = await nodes.start(OLD), await nodes.start(NEW)
-    await nodes.silent(first, new)
+    await nodes.silent(first, new, minutes=11)
     second = await nodes.start(OLD)
     assert await nodes.current() == OLD
     await nodes.heard(first, new)

@@ -90,6 +90,16 @@ async def test_a_release_that_is_rolled_back_gives_way(conn, start):
     assert await wants(conn) == NARROW["queues"]
 
 
+async def test_an_old_node_that_starts_right_after_an_outage_overwrites_nothing(conn, start):
+    await start(NARROW)
+    await start(WIDE)
+    await unseen(conn, WIDE["queues"])
+    old = await start(NARROW)
+    assert await wants(conn) == WIDE["queues"]
+    await old.declare()
+    assert await wants(conn) == NARROW["queues"], "the control: the nodes of the new release did not return"
+
+
 async def test_a_process_that_was_frozen_for_hours_is_no_new_release(conn, start):
     old, new = await start(NARROW), await start(WIDE)
     await unseen(conn, NARROW["queues"], "2 hours")

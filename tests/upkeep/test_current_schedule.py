@@ -49,8 +49,9 @@ def cut_off(scheduler):
 
 
 def patient(scheduler):
-    """As if the process had been back for the time that a declaration counts."""
+    """As if the process had been there, or back, for the time that a declaration counts."""
     scheduler._patient_until -= SEEN.total_seconds()
+    scheduler._new_until -= SEEN.total_seconds()
 
 
 async def test_after_an_outage_the_node_that_returns_first_does_not_take_the_schedule(conn, start):
@@ -69,6 +70,26 @@ async def test_after_an_outage_the_node_that_returns_first_does_not_take_the_sch
     await old.declare()
     assert await current(conn) == NEW
     assert await conn.fetchval("select slot_at from howdah.schedule") == slot
+
+
+async def test_an_old_node_that_starts_right_after_an_outage_does_not_take_the_schedule(conn, start):
+    await start(OLD)
+    new = await start(NEW)
+    slot = await conn.fetchval("select slot_at from howdah.schedule")
+    await unseen(conn, OLD, NEW, by="2 minutes")
+    cut_off(new)
+
+    old = await start(OLD)
+    assert await current(conn) == NEW
+    await new.declare()
+    patient(old)
+    await old.declare()
+    assert await current(conn) == NEW
+    assert await conn.fetchval("select slot_at from howdah.schedule") == slot
+
+    await unseen(conn, NEW)
+    await old.declare()
+    assert await current(conn) == OLD, "the control: the nodes of the new release are gone"
 
 
 async def test_when_the_other_nodes_do_not_return_after_an_outage_the_old_ones_fire(conn, start):
@@ -104,6 +125,7 @@ async def test_a_process_that_was_frozen_for_hours_is_no_new_release(conn, start
 async def test_a_frozen_node_of_a_release_that_was_rolled_back_takes_nothing_when_it_wakes_up(conn, start):
     old, new = await start(OLD), await start(NEW)
     await unseen(conn, NEW)
+    patient(old)
     await old.declare()
     assert await current(conn) == OLD
 
@@ -124,6 +146,7 @@ async def test_a_frozen_node_of_a_release_that_was_rolled_back_takes_nothing_whe
 async def test_a_frozen_node_alone_fires_again(conn, start):
     old, new = await start(OLD), await start(NEW)
     await unseen(conn, NEW)
+    patient(old)
     await old.declare()
     await unseen(conn, OLD)
     cut_off(new)
@@ -150,5 +173,6 @@ async def test_a_declaration_seen_in_the_future_is_not_in_force_for_that_long(co
     """The clock went back by an hour, and the nodes of the release that was rolled back had been seen before."""
     old, _new = await start(OLD), await start(NEW)
     await unseen(conn, OLD, NEW, by="-1 hour")
+    patient(old)
     await old.declare()
     assert await current(conn) == OLD

@@ -53,6 +53,8 @@ class Scheduler:
         """When this node declared last."""
         self._patient_until = 0.0
         """Until when this node takes over nothing, since it was cut off or frozen."""
+        self._new_until = 0.0
+        """Until when this node takes over nothing from a later declaration, since it has just started."""
         self._rivals: dict[str, str] = {}
         """The other declaration of a schedule that was warned of."""
         self._errors: dict[str, str] = {}
@@ -72,6 +74,8 @@ class Scheduler:
         began = time.monotonic()
         if self._declared_at is not None and began - self._declared_at > SEEN.total_seconds():
             self._patient_until = began + SEEN.total_seconds()
+        if self._declared_at is None:
+            self._new_until = began + SEEN.total_seconds()
         rows = [(each.name, self._declarations[each.name], each.job.kind, each.cron, each.zone) for each in self._all]
         mine, since = columns(rows, 5), [self._since.get(each.name) for each in self._all]
         await self._session.fetch(self._sql["schedule_declare"], *mine, FORGET, since)
@@ -92,8 +96,9 @@ class Scheduler:
         if time.monotonic() < self._patient_until:
             return  # nodes of the current declaration were cut off as well, and may need a moment longer to return
         for row in standing:
-            if row["name"] not in rivals:
-                await self._take_over(self._schedules[row["name"]])
+            if row["name"] in rivals or (row["older"] and time.monotonic() < self._new_until):
+                continue  # nodes of a later declaration may be cut off, and return in a moment
+            await self._take_over(self._schedules[row["name"]])
 
     async def close(self) -> None:
         """Close the connection."""

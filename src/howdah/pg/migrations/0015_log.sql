@@ -113,11 +113,13 @@ language sql set search_path = pg_catalog, pg_temp as $howdah$
 $howdah$;
 
 -- The live nodes that have a consumer, with the digest each declared; nodes of the release before do not say theirs.
-create function {schema}.declarers(p_dead float8) returns table (node int, consumer text, digest text) stable
+create function {schema}.declarers(p_dead float8, p_offline boolean default false)
+returns table (node int, consumer text, digest text) stable
 language sql set search_path = pg_catalog, pg_temp as $howdah$
     select n.id, k.name, n.declared ->> k.name
     from {schema}.node n, lateral json_object_keys(n.consumers) k(name)
-    where n.state <> 'offline' and n.consumers is not null and n.beat_at > clock_timestamp() - p_dead * interval '1 second'
+    where (p_offline or n.state <> 'offline') and n.consumers is not null
+      and n.beat_at > clock_timestamp() - p_dead * interval '1 second'
 $howdah$;
 
 -- Makes a declaration the current one. The epoch rises for all, and owners that declared something else lose their shares:

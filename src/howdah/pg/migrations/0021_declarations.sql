@@ -19,7 +19,9 @@ language sql set search_path = pg_catalog, pg_temp as $howdah$
     from {schema}.declaration d where d.consumer = p_consumer
 $howdah$;
 
--- As in 0015, with the moment above.
+-- As in 0015, with the moment above. A node that starts with an older declaration takes the consumer only if every node with
+-- the current one stopped cleanly, or has been silent for ten minutes. Nodes that are silent for a shorter time may be cut
+-- off: they return after an outage, perhaps a second later, and the older declaration may skip events meanwhile.
 create or replace function {schema}.declare_scope(
     p_name text, p_partitions int, p_stream_types text[], p_types text[], p_start bigint, p_unnamed boolean default false)
 returns text language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
@@ -48,7 +50,7 @@ begin
         left join {schema}.declaration c on c.consumer = p_name and c.digest = current
         where m.consumer = p_name and m.digest = mine;
         if newer is not false or not exists (
-            select from {schema}.declarers(30) o
+            select from {schema}.declarers(600, true) o
             where o.consumer = p_name and (o.digest = current or (o.digest is null and not {schema}.barred(o.node, p_name)))) then
             perform {schema}.adopt(p_name, mine);
         end if;
@@ -130,7 +132,8 @@ create table {schema}.webhook_declaration (
 alter table {schema}.webhook add column declaration text;  -- the current one; null: declared by the release before alone
 
 -- A node declares a webhook, or repeats that it knows it. `p_since`: when its declaration was first declared, as this
--- function answered the first time; a process that was frozen for hours must not count as a new release. Returns that
+-- function answered the first time; a process that was frozen for hours must not count as a new release. Null: the process
+-- has just started. Nodes of a later declaration may be cut off at that moment, so it counts for longer then. Returns the
 -- moment, and whether the current declaration is the caller's.
 create function {schema}.declare_webhook(
     p_name text, p_host text, p_events text[], p_queues text[], p_kinds text[], p_stuck_after float8, p_since timestamptz,
@@ -157,7 +160,8 @@ begin
         declared_at = case when d.seen_at < clock_timestamp() - interval '1 hour' then excluded.declared_at else d.declared_at end
     returning d.declared_at into since;
     select * into best from {schema}.webhook_declaration d
-    where d.name = p_name and abs(extract(epoch from clock_timestamp() - d.seen_at)) < 150
+    where d.name = p_name
+      and abs(extract(epoch from clock_timestamp() - d.seen_at)) < case when p_since is null then 600 else 150 end
     order by d.declared_at desc, d.declaration desc limit 1;
     update {schema}.webhook h
     set host = best.host, events = best.events, queues = best.queues, kinds = best.kinds, stuck_after = best.stuck_after,
