@@ -65,10 +65,11 @@ class Rows:
     plan: Plan
 
     async def portrait(self, conn: Any) -> list[tuple[Any, ...]]:
-        """What the table says of each."""
+        """What the table says of each. Heartbeats pass by locked rows, and matter only while a row is processed."""
         rows = await conn.fetch(
             "select id, state, num_failures, num_resets, cancel, lease_token, started_at is null, finished_at is null,"
-            " process_after is null, last_heartbeat_at < now() - interval '1 minute', failure_message"
+            " process_after is null, state = 'processing' and last_heartbeat_at < now() - interval '1 minute',"
+            " failure_message"
             " from uploads order by id"
         )
         return [
