@@ -150,6 +150,7 @@ class Log:
     """See :class:`Stand`; event 3 is parked besides, and is to be tried again. The same content before every round."""
 
     name = "consumers"
+    independent = False
     forms: Sequence[Form] = field(default_factory=lambda: FORMS)
 
     @property

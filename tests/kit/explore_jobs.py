@@ -111,6 +111,7 @@ class Jobs:
     """See :class:`Field`; the same content before every round."""
 
     name = "jobs"
+    independent = False
     forms: Sequence[Form] = field(default_factory=lambda: FORMS)
     low: int = 0
     empty: str = ""

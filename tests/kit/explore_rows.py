@@ -45,6 +45,7 @@ class Table:
     """See :class:`Rows`; the same content before every round."""
 
     name = "rows"
+    independent = True
     forms: Sequence[Form] = field(default_factory=lambda: FORMS)
     ground: Rows | None = None
 
@@ -71,7 +72,8 @@ class Table:
     async def summary(self, conn: Any) -> dict[str, list[Any]]:
         assert self.ground is not None
         effects = await conn.fetch("select id from effect order by id")
-        return {"rows": await self.ground.portrait(conn), "effects": [row["id"] for row in effects]}
+        noted = [row["id"] for row in effects]
+        return {"rows": [(*row, noted.count(row[0])) for row in await self.ground.portrait(conn)]}
 
     async def wrongs(self, conn: Any) -> list[str]:
         """No row is in an impossible state, and no effect happened twice."""
