@@ -40,6 +40,9 @@ def reveal(value: Any) -> Any:
     return value.reveal() if isinstance(value, Secret) else encode_other(value)
 
 
+_ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
+
+
 @cache
 def _encoder(hook: Callable[[Any], Any]) -> msgspec.json.Encoder:
     return msgspec.json.Encoder(enc_hook=hook)
@@ -49,6 +52,8 @@ def encode(value: Any, *, what: str, largest: int = LARGEST, hook: Callable[[Any
     """``value`` as JSON that PostgreSQL keeps unharmed, or :class:`ArgumentError`."""
     try:
         data = _encoder(hook).encode(value)
+        _ONE_VALUE.decode(data)  # msgspec.Raw is copied as it is, and could end the value and add to what surrounds it
+        data.decode()
     except Exception as error:
         raise _unsendable(error, what) from None
     _check(data, value, what=what, largest=largest, hook=hook)

@@ -65,7 +65,7 @@ class Jobs:
         if hold:
             jobs.append(self._holding.pop().job(hold.act, hold.value))
         made = await self._app.enqueue_many(jobs)
-        wanted = [fate(each, stores_result=self._transactional) for each in [*batch, *([hold] if hold else [])]]
+        wanted = [fate(each) for each in [*batch, *([hold] if hold else [])]]
         return {job.id: each for job, each in zip(made, wanted, strict=True)}
 
     async def found(self, ids: Sequence[int]) -> Found:
@@ -211,11 +211,30 @@ async def test_over_http_jobs_and_rows_get_the_state_their_endings_deserve(app, 
 
 
 async def test_control_a_batch_that_is_not_split_holds_up_its_neighbours(app, ground, monkeypatch):
+    """Results are checked before they reach the database; without that it refuses this one."""
     fronts = [Jobs(app, ground, "async")]
     refused = [Ending("return", "raw: no JSON at all")]
+    monkeypatch.setattr("howdah.arguments._ONE_VALUE", Unchecked)
     async with working(app):
         with monkeypatch.context() as patch:
             patch.setattr("howdah.jobs.split.is_refusal", lambda error: False)
             with pytest.raises(AssertionError, match="what it deserves"):
                 await check(fronts, refused, None, patience=2.0)
         await check(fronts, refused, None)
+
+
+async def test_control_an_unchecked_result_changes_the_outcome_over_http(app, ground, monkeypatch):
+    worker = Howdah()
+    for each in (worker, app):
+        fronts = [Jobs(each, ground, "async")]
+    monkeypatch.setattr("howdah.arguments._ONE_VALUE", Unchecked)
+    async with remote(app, worker):
+        with pytest.raises(AssertionError, match="what it deserves"):
+            await check(fronts, [Ending("return", "raw: two values")], None, patience=2.0)
+
+
+class Unchecked:
+    """In the place of the check that a result is one JSON value."""
+
+    @staticmethod
+    def decode(_data: bytes) -> None: ...

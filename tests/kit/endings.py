@@ -84,8 +84,6 @@ VALUES: dict[str, Callable[[], Any]] = {
     "an exception": lambda: ValueError("a value"),
 }
 """Values that have no JSON, by name."""
-REFUSED = {"raw: no JSON at all", "raw: no UTF-8", "raw: two values"}
-"""Results that the database refuses."""
 
 
 def make(value: str) -> Any:
@@ -175,6 +173,7 @@ KNOWN = [
     Ending("code", "a proxy"),
     Ending("cancel", "deep"),
     Ending("cancel", "too many digits"),
+    Ending("return", "raw: two values"),
     Ending("raise with a name", "a text that changes"),
     Ending("snooze", "many digits below zero"),
 ]
@@ -197,14 +196,10 @@ def _delay(value: Any) -> float | None:
         return None
 
 
-def fate(ending: Ending, *, stores_result: bool = False) -> Fate:
-    """What must become of a job that ends so, with two attempts and a backoff of an hour.
-
-    ``stores_result``: its result is stored by the transaction of its own work, so that one the database refuses takes
-    the work back.
-    """
+def fate(ending: Ending) -> Fate:
+    """What must become of a job that ends so, with two attempts and a backoff of an hour."""
     if ending.act in RETURNS:
-        return RETRIED if stores_result and ending.value in REFUSED else DONE
+        return DONE
     if ending.act == "cancel":
         return CANCELLED
     if ending.act in ("poison", "bad login"):
