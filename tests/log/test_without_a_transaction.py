@@ -34,12 +34,13 @@ async def test_a_transaction_is_open_only_for_a_handler_that_takes_it(app, conn,
 
 
 @pytest.mark.parametrize("batches", [False, True], ids=["one by one", "batches"])
-async def test_one_whose_share_was_taken_moves_no_checkpoint(app, conn, batches):
+async def test_one_whose_share_was_taken_moves_no_checkpoint(app, conn, connect, batches):
     handled = []
+    thief = await connect()
 
     async def handle(position):
         if not handled:
-            await conn.execute(STEAL)
+            await thief.execute(STEAL)
         handled.append(position)
 
     async def one(event):
