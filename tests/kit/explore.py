@@ -33,6 +33,8 @@ ENDINGS = ("itself", "itself", "commit", "rollback")
 """How an operation ends: each statement commits by itself, or they are one transaction."""
 IN_ORDER = 2
 """Times a pair meets in order: the first commits, and rolls back."""
+AGAIN = 4
+"""Times an operation runs once more that passes by locked rows: until a claim of one row at a time leaves none."""
 LONGEST_START = 0.01
 """Seconds by which an operation of a round may start later than another."""
 
@@ -209,7 +211,7 @@ class Explorer:
         wrong += await self._world.wrongs(self._watch)
         again = [doing.form for doing in doings if doing.again]
         if again and not wrong:
-            for form in again:
+            for form in again * AGAIN:
                 await told(form.do(ground, self._watch))
                 left.append(await self._world.summary(self._watch))
             wrong += [
@@ -228,7 +230,7 @@ class Explorer:
         for order in itertools.permutations([doing.form for doing in doings if doing.took]):
             if await self._in_turn(order) in left:
                 return True
-            if again and await self._in_turn([*order, *again]) in left[1:]:
+            if any([await self._in_turn([*order, *more]) in left[1:] for more in _repeated(again)]):
                 return True
         if self._world.independent and any(doing.form.skips for doing in doings if doing.took):
             return await self._is_serial_by_row(left, doings, again)
@@ -238,7 +240,7 @@ class Explorer:
         """The same for each row alone: an operation that passes by a locked row may take the others."""
         orders = list(itertools.permutations([doing.form for doing in doings if doing.took]))
         serial = [await self._in_turn(order) for order in orders]
-        repeated = serial + [await self._in_turn([*order, *again]) for order in orders]
+        repeated = serial + [await self._in_turn([*order, *more]) for order in orders for more in _repeated(again)]
         return any(
             all(any(row in each[name] for each in allowed) for name, rows in summary.items() for row in rows)
             for summary, allowed in [(left[0], serial), *((each, repeated) for each in left[1:])]
@@ -253,6 +255,11 @@ class Explorer:
                 await told(form.do(ground, self._watch))
             self._serial[key] = await self._world.summary(self._watch)
         return self._serial[key]
+
+
+def _repeated(again: Sequence[Form]) -> list[list[Form]]:
+    """The operations that run once more: once, and until nothing is left for them."""
+    return [[*again], [*again] * AGAIN] if again else []
 
 
 def _is_legal(doing: Doing) -> bool:

@@ -146,6 +146,13 @@ def pruning(statement: str, keep: float) -> Any:
     return do
 
 
+async def prune_hourly(ground: Any, conn: Any) -> Any:
+    """As nodes do: a partition, and then single rows. Only together do they remove the same whenever they run."""
+    dropped = await pruning("prune_partition", HOUR)(ground, conn)
+    await pruning("prune_rows", HOUR)(ground, conn)
+    return dropped
+
+
 async def grow(_ground: Any, conn: Any) -> int:
     return int(await conn.fetchval(STATEMENTS["grow"]))
 
@@ -218,7 +225,7 @@ FORMS = [
     form("resume", "", resume),
     form("prune", "rows of an hour ago", pruning("prune_rows", HOUR), skips=True),
     form("prune", "a partition", pruning("prune_partition", TOMORROW), skips=True),
-    form("prune", "a partition of an hour ago", pruning("prune_partition", HOUR), skips=True),
+    form("prune", "a partition of an hour ago", prune_hourly, skips=True),
     form("grow", "", grow, skips=True),
 ]
 RESHAPING = {"grow", "prune a partition", "prune a partition of an hour ago"}
