@@ -25,18 +25,20 @@ RIVALS = load_all()
     "--only",
     type=click.Choice(list(RIVALS)),
     multiple=True,
-    help="Measure only this rival beside Howdah, or Howdah alone; may be given again.  [default: all]",
+    help="Measure only this rival beside Howdah, or Howdah alone; repeatable.  [default: all]",
 )
 @click.option(
     "--scenario",
     "scenarios",
     type=click.Choice(list(SCENARIOS)),
     multiple=True,
-    help="Measure only this; may be given again.  [default: all]",
+    help="Measure only this scenario; repeatable.  [default: all]",
 )
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Of every scenario.")
 @click.option(
-    "--scale", type=click.FloatRange(0.001, 1), default=1.0, show_default=True, help="Part of the jobs to use."
+    "--rounds", type=click.IntRange(1), default=3, show_default=True, help="Number of rounds of every scenario."
+)
+@click.option(
+    "--scale", type=click.FloatRange(0.001, 1), default=1.0, show_default=True, help="Fraction of the jobs to use."
 )
 @click.option(
     "--output",
@@ -44,9 +46,9 @@ RIVALS = load_all()
     default=HERE,
     help="Folder for RESULTS.md, results.json and plots.  [default: benchmarks]",
 )
-@click.option("--resume", is_flag=True, help="Go on with what is in results.json; measure only what is missing.")
-@click.option("--offline", is_flag=True, help="Leave out rivals whose environments are not there yet.")
-@click.option("--list", "listing", is_flag=True, help="Say what could be measured, and with whom.")
+@click.option("--resume", is_flag=True, help="Continue from results.json; measure only what is missing.")
+@click.option("--offline", is_flag=True, help="Leave out rivals whose environments are not installed yet.")
+@click.option("--list", "listing", is_flag=True, help="List scenarios and rivals.")
 @click.option("--report", "reporting", is_flag=True, help="Measure nothing; write RESULTS.md from results.json again.")
 def main(
     only: tuple[str, ...],
@@ -61,8 +63,8 @@ def main(
 ) -> None:
     """Measure Howdah beside its rivals, in turn, on one PostgreSQL, and write benchmarks/RESULTS.md.
 
-    Rivals are installed into environments of their own, under benchmarks/.environments. What was measured is kept
-    when it is interrupted; --resume goes on. Exit code 1 when something could not be measured.
+    Rivals are installed into environments of their own, under benchmarks/.environments. Results are kept when
+    it is interrupted; --resume continues. Exit code 1 when something could not be measured.
     """
     if listing:
         return show()
@@ -74,7 +76,7 @@ def main(
     if (record.scale, record.rounds) != (scale, rounds):
         raise click.UsageError(
             f"{file} was measured with --scale {record.scale:g} --rounds {record.rounds};"
-            " give the same to go on with it, or leave out --resume to start anew"
+            " give the same options to continue, or leave out --resume to start again"
         )
     if resume and record.runs:
         record.resumed.append(f"{now()} with {', '.join(scenarios or ['everything'])}")
@@ -91,20 +93,20 @@ def main(
 
 
 def measure(record: Record, rivals: list[Rival], names: list[str], output: Path) -> None:
-    """Run it, with a bar."""
+    """Run the measurements with a progress bar."""
     chosen = [SCENARIOS[name] for name in dict.fromkeys(names or SCENARIOS)]
     with Bar(len(plan(rivals, chosen, record.rounds))) as bar:
         benchmark = Benchmark(record, lambda: record.save(output / "results.json"), bar.say)
         try:
             asyncio.run(benchmark.run(rivals, chosen, bar.tick))
         except KeyboardInterrupt:
-            raise SystemExit("interrupted; --resume goes on") from None
+            raise SystemExit("interrupted; --resume continues") from None
         except HowdahError as error:
             raise SystemExit(f"bench: {error}") from None
 
 
 def show() -> None:
-    """What there is."""
+    """List scenarios and rivals."""
     click.echo("scenarios:")
     for scenario in SCENARIOS.values():
         click.echo(f"  {scenario.name:<10}{scenario.about}")

@@ -1,20 +1,22 @@
--- roles: who may do what in the schema `howdah`, and nothing beyond it.
+-- Roles and privileges in the schema `howdah`. Nothing outside of it is granted.
 --
 --   howdah_owner     owns the schema: `howdah migrate`, `howdah token`
 --   howdah_worker    a node with a database: `howdah worker`, consumers, admin commands
 --   howdah_fleet     the control plane: `howdah serve`
---   howdah_enqueue   calls howdah.enqueue(…); cannot even read
---   howdah_read      looks: views, metrics, autoscalers; never sees the hash of a token
+--   howdah_enqueue   may call howdah.enqueue(…) only; cannot read
+--   howdah_read      read-only: views, metrics, autoscalers; cannot read the hashes of tokens
 --
--- Run it as a superuser before the first `howdah migrate`, then, as a superuser or as howdah_owner, after every one: new
--- tables get their grants then. It may run as often as you like. A schema that somebody else made changes hands, which
--- only a superuser can do. The roles have no passwords, so nobody can log in with one yet: `\password howdah_worker`.
+-- Run this file as a superuser before the first `howdah migrate`, and after every migration as a superuser or as
+-- howdah_owner, to grant privileges on new tables. It can be run repeatedly. A schema that another role created gets
+-- howdah_owner as its new owner, which only a superuser can do. The roles have no passwords and cannot log in until you
+-- set one: `\password howdah_worker`.
 --
--- Partitions are made and dropped while nodes run. The functions that do it work with the rights of the owner, so nobody
--- else needs to own a table. They fix their search_path, so nothing of the caller's can stand in for what they call.
+-- Partitions are created and dropped while nodes run. The functions for this run with the privileges of the owner, so that
+-- no other role needs to own a table. They set their search_path, so that a caller cannot replace what they call.
 --
--- Your own tables are yours to grant: `grant select, update on app.uploads to howdah_worker, howdah_fleet`. To see how old
--- other roles' transactions are: `grant pg_read_all_stats to howdah_worker`. Another schema: replace the word below.
+-- Grant privileges on your own tables yourself: `grant select, update on app.uploads to howdah_worker, howdah_fleet`. To
+-- measure the age of other roles' transactions: `grant pg_read_all_stats to howdah_worker`. For another schema, replace the
+-- name below.
 
 begin;
 
@@ -43,7 +45,7 @@ begin
         return;
     end if;
 
-    -- What the owner's rights stand behind must be the owner's, not a superuser's.
+    -- Functions that run with the owner's privileges must belong to howdah_owner, not to a superuser.
     for each in
         select format('schema %I', nspname) as what from pg_namespace
         where nspname = 'howdah' and nspowner <> 'howdah_owner'::regrole
@@ -65,7 +67,7 @@ begin
     revoke all on all functions in schema howdah from public, howdah_worker, howdah_fleet, howdah_enqueue, howdah_read;
     grant usage on schema howdah to howdah_worker, howdah_fleet, howdah_enqueue, howdah_read;
 
-    -- Partitions come and go, jobs are enqueued and the audit is pruned with the rights of the owner.
+    -- Creating and dropping partitions, enqueueing, and pruning the audit log run with the privileges of the owner.
     alter function howdah.grow security definer;
     alter function howdah.prune_partition security definer;
     alter function howdah.enqueue security definer;
@@ -82,8 +84,8 @@ begin
     grant select on all tables in schema howdah to howdah_read;
     grant select on all sequences in schema howdah to howdah_worker, howdah_fleet, howdah_read;
 
-    -- These are drawn from; identity columns need no right for that. Only signs are set: whoever could set the others could
-    -- give out an id, or the token of a lease, a second time.
+    -- Values are drawn from these; identity columns need no privilege for that. setval is allowed on the sign_* sequences
+    -- only: a role that could set the others could make an id, or the token of a lease, come twice.
     grant usage on sequence howdah.job_id, howdah.arrival, howdah.token to howdah_worker, howdah_fleet;
     for each in
         select relname as name from pg_class
@@ -93,7 +95,7 @@ begin
     end loop;
     grant update on sequence howdah.log_exclusive to howdah_worker;
 
-    -- The history of the schema is the owner's to write; events and the audit are never changed; tokens are made by the owner.
+    -- Only the owner writes the migration history and creates tokens; events and the audit log are append-only.
     revoke insert, update, delete on howdah.migration, howdah.jobs from howdah_worker, howdah_fleet;
     revoke update, delete on howdah.event from howdah_worker;
     revoke update, delete, truncate on howdah.audit from howdah_worker, howdah_fleet;
@@ -107,7 +109,7 @@ begin
     grant update (used_at) on howdah.api_token to howdah_fleet;
     revoke update on howdah.login from howdah_fleet;
 
-    -- Whoever looks sees every column but the hashes.
+    -- The read-only role may read every column except hashes.
     for each in select unnest(array['api_token', 'login', 'node']) as name loop
         select string_agg(quote_ident(attname), ', ' order by attnum) into columns from pg_attribute
         where attrelid = format('howdah.%I', each.name)::regclass and attnum > 0 and not attisdropped

@@ -1,6 +1,6 @@
-"""The dashboard inside an application of your own, behind its own login: `python examples/dashboard.py`.
+"""Mount the dashboard in an application, behind the application's own login: `python examples/dashboard.py`.
 
-Then open http://127.0.0.1:8000/ and come in as `owner`, who may act, or as `support`, who may look; the password is
+Then open http://127.0.0.1:8000/ and log in as `owner` (may act) or as `support` (read-only), with the password
 `open sesame`.
 """
 
@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from howdah import Howdah
 from howdah.dashboard import Dashboard, Visitor
 from howdah.dashboard.access import Level
-from howdah.pg import embedded
+from howdah.postgres.embedded import server as embedded
 
 PASSWORD = "open sesame"
 LEVELS: dict[str, Level] = {"owner": "all", "support": "read"}
@@ -31,11 +31,11 @@ app = Howdah()
 
 @app.task(queue="mail")
 async def send_welcome(user_id: int) -> None:
-    """Say hello."""
+    """Send a welcome mail (does nothing here)."""
 
 
 async def login(request: Request, call_next: RequestResponseEndpoint) -> Response:
-    """What your application has already; here, HTTP Basic."""
+    """Authenticate the request; a stand-in for your application's own login, here HTTP Basic."""
     try:
         name, _, password = (
             base64.b64decode(request.headers["authorization"].removeprefix("Basic ")).decode().partition(":")
@@ -48,8 +48,8 @@ async def login(request: Request, call_next: RequestResponseEndpoint) -> Respons
     return await call_next(request)
 
 
-async def who(request: Request) -> Visitor | None:
-    """Whoever is logged in to the application, as the dashboard and its audit know them."""
+async def visitor(request: Request) -> Visitor | None:
+    """Return the logged-in user as the dashboard and its audit log show them."""
     name: str = request.state.user
     return Visitor(name, LEVELS[name])
 
@@ -60,7 +60,7 @@ async def home(_request: Request) -> Response:
 
 
 def site() -> Starlette:
-    dashboard = Dashboard(app, access=who)
+    dashboard = Dashboard(app, access=visitor)
 
     @asynccontextmanager
     async def lifespan(_site: Starlette) -> AsyncIterator[None]:
@@ -77,8 +77,8 @@ def site() -> Starlette:
 
 
 if __name__ == "__main__":
-    with embedded.start() as server:  # a PostgreSQL of its own; yours is found by HOWDAH_DSN
+    with embedded.start() as server:  # a private PostgreSQL; without connect_to, HOWDAH_DSN is used
         app.connect_to(server.dsn)
         port = int(sys.argv[1]) if len(sys.argv) > 1 else 8000
-        # a page that is open holds a stream; without a limit the server would wait for it to be closed
+        # every open page holds an event stream; without a limit the server would wait for them at shutdown
         uvicorn.run(site(), port=port, timeout_graceful_shutdown=2)

@@ -1,9 +1,9 @@
-"""Enqueue two jobs, work until nothing is left to do now, look at them: `python examples/quickstart.py`."""
+"""Enqueue two jobs, run a worker until no job is due, list the jobs: `python examples/quickstart.py`."""
 
 import asyncio
 
 from howdah import Howdah, WorkerOptions
-from howdah.pg import embedded
+from howdah.postgres.embedded import server as embedded
 
 app = Howdah()
 
@@ -24,6 +24,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with embedded.start() as server:  # a PostgreSQL of its own; yours is found by HOWDAH_DSN
+    with embedded.start() as server:  # a private PostgreSQL; without connect_to, HOWDAH_DSN is used
         app.connect_to(server.dsn)
         asyncio.run(main())

@@ -20,9 +20,10 @@ import pytest
 from psycopg import sql
 
 from howdah import Howdah
-from howdah.pg import embedded, migrate
-from howdah.pg.database import Database
-from howdah.torture.servers.pooler import Pooler
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
+from howdah.postgres.embedded import server as embedded
+from howdah_lab.torture.servers.pooler import Pooler
 from kit.roles import AS_ROLES, as_role, drop_roles, give_passwords, run_roles, settle
 from kit.signals import pass_on_none_ignored
 

@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
-from howdah import ConfigError, Howdah, Retention, config
+from howdah import ConfigError, Howdah, Retention, WorkerOptions, config
+from howdah.control_plane.options import ServeOptions
+from howdah.options import Given
+from howdah.settings import AppOptions, LogOptions, ProcessOptions
 
 NAMES = ("HOWDAH_", "DATABASE_URL", "PG")
 
@@ -22,6 +25,10 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     return tmp_path
+
+
+def slots(path: str | None = None) -> int:
+    return config.load(path).of(WorkerOptions).slots
 
 
 def test_without_anything_said_nothing_is_set():
@@ -54,20 +61,16 @@ def test_the_file_says_everything(folder):
         failed = 3600
     """)
 
-    settings = config.load()
-    options = settings.worker_options(drain=True)
+    settings = config.load().over({"drain": Given(True, "--drain")})
+    options = settings.of(WorkerOptions)
 
-    assert (settings.app, settings.dsn, settings.schema, settings.processes) == (
-        "shop:app",
-        "postgresql:///file",
-        "s",
-        2,
-    )
-    assert (settings.metrics, settings.log_level, settings.log_json) == ("127.0.0.1:9100", "debug", True)
+    assert settings.of(AppOptions) == AppOptions(app="shop:app", dsn="postgresql:///file", schema="s")
+    assert settings.of(ProcessOptions) == ProcessOptions(processes=2, metrics=("127.0.0.1", 9100))
+    assert settings.of(LogOptions) == LogOptions(log_level="debug", log_json=True)
     assert (options.slots, options.queues, options.drain) == (7, {"mail": 10, "default": None}, True)
     assert (options.poll, options.heartbeat, options.lease, options.grace, options.notify) == (2, 3, 60, 0.5, False)
     assert (options.rebalance, options.dispatch, options.leader) == (4, 0.05, "advisory")
-    assert settings.keep() == Retention(done=7 * 86400, failed=3600)
+    assert settings.of(Retention) == Retention(done=7 * 86400, failed=3600)
 
 
 def test_the_file_names_a_control_plane_and_says_how_to_be_one(folder, monkeypatch):
@@ -86,11 +89,11 @@ def test_the_file_names_a_control_plane_and_says_how_to_be_one(folder, monkeypat
     monkeypatch.setenv("HOWDAH_SERVE_PORT", "9001")
     monkeypatch.setenv("HOWDAH_LABELS", "big, gpu")
 
-    settings = config.load()
-    options = settings.serve_options(rate=5.0, host=None)
+    settings = config.load().over({"serve.rate": Given(5.0, "--rate")})
+    options, process = settings.of(ServeOptions), settings.of(ProcessOptions)
 
-    assert (settings.server, settings.token_file, settings.ca) == ("https://howdah.example.com", "token", "ca.crt")
-    assert settings.worker_options().labels == ["big", "gpu"]
+    assert (process.server, process.token_file, process.ca) == ("https://howdah.example.com", "token", "ca.crt")
+    assert settings.of(WorkerOptions).labels == ["big", "gpu"]
     assert (options.host, options.port, options.auth, options.largest_body) == ("127.0.0.1", 9001, "none", 1000)
     assert (options.heartbeat, options.offline_after, options.rate) == (10.0, 60.0, 5.0)
 
@@ -99,7 +102,12 @@ def test_the_file_names_a_control_plane_and_says_how_to_be_one(folder, monkeypat
     ("said", "message"),
     [
         ("[serve]\nprot = 1", "unknown key 'serve.prot'; did you mean 'port'"),
-        ("[serve]\nport = 'x'", "serve.port: expected `int | null`"),
+        ("[serve]\nport = 'x'", "howdah.toml: serve.port must be a whole number, got 'x'"),
+        ("[serve]\nport = 70000", "howdah.toml: serve.port must be from 0 to 65535, got 70000"),
+        ("[serve]\nrefusals = 0", "howdah.toml: serve.refusals must be above zero, got 0"),
+        ("[serve]\npassword = 'short'", "howdah.toml: serve.password must have at least 12 characters, got 5"),
+        ("serve = 3", "howdah.toml: serve must be a table, got 3; write [serve] above its keys"),
+        ("server = 'here'", "howdah.toml: server: the server is a URL such as https://howdah.example.com"),
         ("[serve]\nheartbeat = 'soon'", "serve.heartbeat: 'soon' is not a duration"),
         ("labels = ['a+b']", "a label is 1 to 50 printable characters"),
     ],
@@ -108,7 +116,7 @@ def test_what_is_wrong_about_a_fleet_is_named(folder, said, message):
     (folder / "howdah.toml").write_text(said)
 
     with pytest.raises(ConfigError) as raised:
-        config.load().worker_options()
+        config.load()
     assert message in str(raised.value)
 
 
@@ -116,7 +124,7 @@ def test_the_environment_adds_to_a_part_of_the_file(folder, monkeypatch):
     (folder / "howdah.toml").write_text("[retention]\ndone = '7d'\nfailed = '8d'\n")
     monkeypatch.setenv("HOWDAH_RETENTION_DONE", "1d")
 
-    assert config.load().keep() == Retention(done=86400, failed=8 * 86400)
+    assert config.load().of(Retention) == Retention(done=86400, failed=8 * 86400)
 
 
 def test_the_file_is_found_upwards_and_the_nearest_wins(folder, monkeypatch):
@@ -124,12 +132,12 @@ def test_the_file_is_found_upwards_and_the_nearest_wins(folder, monkeypatch):
     near = folder / "a" / "b"
     near.mkdir(parents=True)
     monkeypatch.chdir(near)
-    above = config.load().slots
+    above = slots()
     (folder / "a" / "pyproject.toml").write_text("[tool.howdah]\nslots = 2\n")
-    project = config.load().slots
+    project = slots()
     (near / "pyproject.toml").write_text("[tool.other]\nslots = 3\n")
 
-    assert (above, project, config.load().slots) == (1, 2, 2)
+    assert (above, project, slots()) == (1, 2, 2)
 
 
 def test_the_environment_is_above_the_file_and_flags_above_both(folder, monkeypatch):
@@ -148,13 +156,20 @@ def test_the_environment_is_above_the_file_and_flags_above_both(folder, monkeypa
     }.items():
         monkeypatch.setenv(f"HOWDAH_{name}", value)
 
-    settings = config.load().over(slots=9, poll=None)
+    settings = config.load().over({"slots": Given(9, "--concurrency")})
+    options = settings.of(WorkerOptions)
 
-    assert (settings.dsn, settings.slots, settings.processes) == ("postgresql:///env", 9, 2)
-    assert (settings.notify, settings.queues, settings.lease) == (False, {"a": 1, "b": None}, 40)
-    assert (settings.rebalance, settings.dispatch, settings.leader) == (3, None, "advisory")
-    assert (settings.log_json, settings.poll) == (True, None)
-    assert settings.keep(Retention(done=5)).failed == 2 * 86400
+    assert (settings.of(AppOptions).dsn, options.slots, settings.of(ProcessOptions).processes) == (
+        "postgresql:///env",
+        9,
+        2,
+    )
+    assert (options.notify, options.queues, options.lease) == (False, {"a": 1, "b": None}, 40)
+    assert (options.rebalance, options.leader) == (3, "advisory")
+    assert settings.of(LogOptions).log_json is True
+    assert "dispatch" not in settings.given
+    assert "poll" not in settings.given, "an empty variable says nothing"
+    assert settings.of(Retention, Retention(logs=5)) == Retention(done=86400, failed=2 * 86400, logs=5)
 
 
 @pytest.mark.parametrize(("name", "value"), [("DATABASE_URL", "postgresql:///url"), ("PGHOST", "db")])
@@ -170,16 +185,25 @@ def test_other_names_for_the_database_count_too(monkeypatch, name, value):
         ("slotz = 3", r"howdah.toml: unknown key 'slotz'; did you mean 'slots'\?"),
         ("zzzzzz = 3", "howdah.toml: unknown key 'zzzzzz'; known keys are app, "),
         ("retention.dome = 3", r"howdah.toml: unknown key 'retention.dome'; did you mean 'done'\?"),
-        ("slots = 'many'", r"howdah.toml: slots: expected `int \| null`, got `str`"),
+        ("slots = 'many'", "howdah.toml: slots must be a whole number, got 'many'"),
+        ("slots = 0", "howdah.toml: slots must be above zero, got 0"),
+        ("processes = 0", "howdah.toml: processes must be from 1 to 1000, got 0"),
+        ("processes = 1001", "howdah.toml: processes must be from 1 to 1000, got 1001"),
+        ("metrics = 'here'", "howdah.toml: metrics must be HOST:PORT, got 'here'"),
+        ("redact = '('", "howdah.toml: redact: '\\(' is not a regular expression of keys"),
+        ("retention.audit = '1d'", "howdah.toml: retention.audit must be at least 7d, got 24h"),
         ("poll = 'soon'", "howdah.toml: poll: 'soon' is not a duration; write 90s, 15m, 24h or 14d"),
         ("lease = -1", "howdah.toml: lease: -1 is not a duration"),
         ("retention.done = true", "howdah.toml: retention.done: True is not a duration"),
-        ("retention = 3", "howdah.toml: retention: expected"),
+        ("retention = 3", "howdah.toml: retention must be a table, got 3"),
         ("dispatch = 'often'", "howdah.toml: dispatch: 'often' is not a duration"),
-        ("leader = 'me'", "howdah.toml: leader: invalid enum value 'me'"),
-        ("log_level = 'loud'", "howdah.toml: log_level: invalid enum value 'loud'"),
+        ("leader = 'me'", "howdah.toml: leader must be 'lease' or 'advisory', got 'me'"),
+        ("log_level = 'loud'", "howdah.toml: log_level must be 'debug' or 'info' or .*, got 'loud'"),
         ("queues = 'a:0'", "howdah.toml: queues: the limit of queue 'a' must be above zero, got 0"),
-        ("slots = 1\nconcurrency = 2", "howdah.toml: slots and concurrency are the same; say one of them"),
+        (
+            "slots = 1\nconcurrency = 2",
+            "howdah.toml: slots and .*howdah.toml: concurrency are the same option; set one of them",
+        ),
         ("slots = ", "howdah.toml: Invalid value"),
     ],
 )
@@ -192,7 +216,7 @@ def test_a_wrong_file_is_named_with_the_key(folder, text, message):
 
 def test_a_wrong_variable_is_named(monkeypatch):
     monkeypatch.setenv("HOWDAH_SLOTS", "many")
-    with pytest.raises(ConfigError, match=r"HOWDAH_SLOTS: expected `int \| null`, got `str`"):
+    with pytest.raises(ConfigError, match="HOWDAH_SLOTS must be a whole number, got 'many'"):
         config.load()
     monkeypatch.setenv("HOWDAH_SLOTS", "3")
     monkeypatch.setenv("HOWDAH_RETENTION_DONE", "old")
@@ -200,14 +224,50 @@ def test_a_wrong_variable_is_named(monkeypatch):
         config.load()
 
 
+def test_options_that_do_not_fit_together_are_named_with_their_sources(folder, monkeypatch):
+    (folder / "howdah.toml").write_text("lease = '5s'")
+    monkeypatch.setenv("HOWDAH_HEARTBEAT", "4s")
+
+    with pytest.raises(ConfigError) as raised:
+        config.load().of(WorkerOptions)
+    assert str(raised.value) == (
+        "lease must be at least two heartbeats, got lease 5 s and heartbeat 4 s;"
+        f" lease is set by {folder / 'howdah.toml'}: lease; heartbeat is set by HOWDAH_HEARTBEAT"
+    )
+    with pytest.raises(ConfigError, match=r"got 10 s and 30 s; offline_after is set by --offline-after$"):
+        config.Settings().over({"serve.offline_after": Given(10.0, "--offline-after")}).of(ServeOptions)
+
+
+def test_a_token_overrides_a_token_file_of_a_lower_source(folder, monkeypatch):
+    (folder / "howdah.toml").write_text("token_file = 'file'\ntoken = 'in the file'")
+    low = config.load().of(ProcessOptions)
+    monkeypatch.setenv("HOWDAH_TOKEN", "in the environment")
+    middle = config.load().of(ProcessOptions)
+    monkeypatch.setenv("HOWDAH_TOKEN_FILE", "other")
+    both = config.load().of(ProcessOptions)
+    high = config.load().over({"token": Given("flag", "--token")}).of(ProcessOptions)
+
+    assert (low.token_file, middle.token_file, both.token_file, high.token_file) == ("file", None, "other", None)
+    assert (middle.token, high.token) == ("in the environment", "flag")
+
+
+def test_secrets_are_not_shown(folder, monkeypatch):
+    (folder / "howdah.toml").write_text("dsn = 'postgresql://me:s3cret@db/x'\n[serve]\npassword = 's3cret-s3cret'\n")
+    monkeypatch.setenv("HOWDAH_TOKEN", "s3cret")
+    settings = config.load()
+
+    shown = [settings, *(settings.of(each) for each in (AppOptions, ServeOptions, ProcessOptions))]
+    assert "s3cret" not in repr(shown)
+
+
 def test_a_named_file_must_exist(folder, monkeypatch):
     (folder / "other.toml").write_text("slots = 4")
 
-    assert config.load("other.toml").slots == 4
+    assert slots("other.toml") == 4
     with pytest.raises(ConfigError, match=r"nope.toml: there is no such file"):
         config.load("nope.toml")
     monkeypatch.setenv("HOWDAH_CONFIG", "other.toml")
-    assert config.load().slots == 4
+    assert slots() == 4
 
 
 def test_apps_are_found_by_module_and_attribute(folder):

@@ -9,10 +9,13 @@ import pkgutil
 import pytest
 
 import howdah
+import howdah_agent
+import howdah_lab
 
 MODULES = [
     info.name
-    for info in pkgutil.walk_packages(howdah.__path__, "howdah.")
+    for package in (howdah, howdah_agent, howdah_lab)
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not info.name.endswith((".__main__", ".child", ".bench.node"))
 ]
 

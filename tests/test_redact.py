@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from howdah import ConfigError, config
-from howdah.jobs.rows import Attempt, JobRow
-from howdah.jobs.shown import shown
+from howdah.jobs.rows import AttemptRow, JobRow, shown
 from howdah.redact import Redact
-from howdah.secret import MARK
+from howdah.secrets import MARK
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -120,7 +119,7 @@ def test_an_application_that_fails_to_say_shows_nothing(caplog):
 
 
 def test_a_row_is_shown_without_its_secrets_and_stays_as_it_is():
-    attempt = Attempt(
+    attempt = AttemptRow(
         attempt=1,
         outcome="retry",
         node=1,

@@ -21,10 +21,10 @@ import pytest
 
 from howdah import ArgumentError, ConfigError, Howdah, Poison, Secret
 from howdah.arguments import Arguments, encode
-from howdah.executors.command import command
 from howdah.job import Job
-from howdah.scrub import describe, hide, scrub, spellings, told
-from howdah.secret import MARK, leaves, marked, marks, masked, pointers
+from howdah.redact import describe, hide, scrub, spellings, told
+from howdah.secrets import MARK, leaves, marked, marks, masked, pointers
+from howdah_agent.executors.command import command
 
 CANARY = "Kanarienvogel4711"
 

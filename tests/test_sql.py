@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import howdah
-from howdah.pg import sql
+from howdah.postgres import sql
 
 pytestmark = pytest.mark.anyio
 SOURCE = Path(howdah.__file__).parent

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from howdah.pg.database import Database
-from howdah.sources import Sources
-from howdah.supervisor import Supervisor
+from howdah.postgres.database import Database
+from howdah.supervisor import SourceFiles, Supervisor
 from kit.command import Command, Jobs, alive, eventually
 
 pytestmark = pytest.mark.anyio
@@ -168,7 +167,7 @@ def test_a_handler_that_ends_its_node_ends_no_other(
 
 @pytest.mark.parametrize("ready", [True, False])
 async def test_only_children_that_were_never_ready_end_the_whole(tmp_path: Path, ready: bool) -> None:
-    said = "from howdah.orphan import READY, tell_parent; tell_parent(READY)" if ready else "pass"
+    said = "from howdah.supervised import READY, tell_parent; tell_parent(READY)" if ready else "pass"
     code = f"import os; open('deaths', 'a').write('x'); {said}; os._exit(2)"
     supervisor = Supervisor([[sys.executable, "-c", code]], folder=str(tmp_path))
     running = asyncio.create_task(supervisor.run())
@@ -247,7 +246,7 @@ def test_sources_notice_what_changes_comes_and_goes(tmp_path: Path) -> None:
     for skipped in (".git", "node_modules", "env"):
         (tmp_path / skipped).mkdir()
     (tmp_path / "env" / "pyvenv.cfg").touch()
-    sources = Sources(tmp_path)
+    sources = SourceFiles(tmp_path)
 
     assert sources.changed() is None
     os.utime(source, ns=(1, 1))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from benchmarks.harness.scenario import Quantity
 from benchmarks.harness.server import PostgreSQL
 from benchmarks.harness.session import connected
-from howdah.bench import pgbench
 from howdah.errors import HowdahError
+from howdah_lab.bench import pgbench
 
 NAME = "pgbench"
 ABOUT = "single inserts by pgbench, one client"

@@ -7,8 +7,8 @@ from statistics import median
 
 from benchmarks.harness.scenario import Quantity, Scenario, Setting
 from benchmarks.harness.session import connected, template
-from howdah.bench.ground import Ground
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
+from howdah_lab.bench.ground import Ground
 
 ROUNDS = 5
 HELD = 20_000

@@ -6,8 +6,8 @@ import time
 
 from benchmarks.harness.scenario import Quantity, Scenario, Setting
 from benchmarks.harness.session import Session
-from howdah.bench.ground import CheckFailed
-from howdah.bench.latency import percentile
+from howdah_lab.bench.ground import CheckFailed
+from howdah_lab.bench.latency import percentile
 
 PROBES = 150
 PAUSE = (0.005, 0.025)

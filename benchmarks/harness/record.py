@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
-from howdah.bench.figure import Figure
+from howdah_lab.bench.figure import Figure
 
 
 class Run(msgspec.Struct, kw_only=True):

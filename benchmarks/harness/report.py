@@ -12,7 +12,7 @@ from benchmarks.harness.rival import OURS, Rival
 from benchmarks.harness.run import SCENARIOS
 from benchmarks.harness.scenario import Quantity, Scenario
 from benchmarks.harness.targets import TARGETS
-from howdah.bench.figure import Figure
+from howdah_lab.bench.figure import Figure
 
 NONE = "—"
 COLUMNS = 5
@@ -33,8 +33,9 @@ def _head(record: Record) -> Iterator[str]:
     place = record.place
     yield "# Howdah and its rivals"
     yield ""
-    yield f"Measured {record.began} by `scripts/bench`; {_rounds(record)}, in turn on one server. What is measured and"
-    yield "how each rival is set up: [README.md](README.md). Every figure: [results.json](results.json)."
+    yield f"Measured {record.began} by `scripts/bench`: {_rounds(record)}, taken in turn on one server."
+    yield "[README.md](README.md) explains what is measured and how each rival is configured;"
+    yield "[results.json](results.json) has every figure."
     yield ""
     yield f"- {place.get('cores', '?')} cores, {place.get('python', '?')}, uvloop {place.get('uvloop') or 'no'}"
     settings = ", ".join(f"{name} {value}" for name, value in place.get("settings", {}).items())
@@ -42,12 +43,12 @@ def _head(record: Record) -> Iterator[str]:
     plain = record.figure(ceiling.NAME, ceiling.NAME, "one")
     if plain:
         yield f"- {ceiling.ABOUT}: {_cell(plain)} commits/s"
-    later = "".join(f"; gone on {each}" for each in record.resumed)
+    later = "".join(f"; resumed {each}" for each in record.resumed)
     yield f"- {sum(run.seconds for run in record.runs) / 60:.0f} minutes of runs{later}"
     if record.scale != 1:
-        yield f"- **{record.scale:g} of the jobs only: a trial, no result**"
+        yield f"- **only {record.scale:g} of the jobs: a trial, no result**"
     if place.get("busy"):
-        yield f"- **the machine was busy before the start (load {place['load']:.1f}): it can do better than this**"
+        yield f"- **the machine was busy before the start (load {place['load']:.1f}): an idle one is faster**"
 
 
 def _rounds(record: Record) -> str:
@@ -57,7 +58,7 @@ def _rounds(record: Record) -> str:
 def _targets(record: Record, rivals: Mapping[str, Rival]) -> Iterator[str]:
     yield "## Targets"
     yield ""
-    yield "| | wanted | measured | beside | reached |"
+    yield "| | target | measured | compared with | reached |"
     yield "|---|---|---|---|---|"
     missed = []
     for target in TARGETS:
@@ -70,7 +71,10 @@ def _targets(record: Record, rivals: Mapping[str, Rival]) -> Iterator[str]:
         yes = "yes" if target.says(reached.value) else "**no**"
         yield f"| {target.title} | {sign} | {value} | {reached.beside} | {yes} |"
         if not target.says(reached.value):
-            missed.append(f"- **{target.title}**: {value} of {sign} beside {reached.beside}. {target.limits}".strip())
+            missed.append(
+                f"- **{target.title}**: {value} instead of {sign}, compared with {reached.beside}."
+                f" {target.limits}".rstrip()
+            )
     if missed:
         yield ""
         yield "Not reached:"
@@ -102,7 +106,7 @@ def _scenario(record: Record, rivals: Mapping[str, Rival], scenario: Scenario) -
         yield ""
     others = [rival for rival in measured if rival.name != OURS]
     if others and _any(record, scenario, rivals[OURS]):
-        yield "How many times better Howdah is (below 1: worse), medians, and round by round:"
+        yield "How many times better Howdah is (below 1: worse): ratio of medians, in brackets ratios of single rounds:"
         yield ""
         for names in batched(shown, COLUMNS):
             yield _row("", *(shown[name].title for name in names))

@@ -18,8 +18,8 @@ from benchmarks.harness.rival import Rival
 from benchmarks.harness.scenario import Scenario, Setting
 from benchmarks.harness.server import PostgreSQL, Redis
 from benchmarks.harness.session import Arena
-from howdah.bench.figure import look_around
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
+from howdah_lab.bench.figure import look_around
 
 SCENARIOS = {
     scenario.name: scenario

@@ -24,7 +24,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a scenario is given."""
+    """Parameters of a scenario."""
 
     arena: Arena
     rival: Rival
@@ -51,7 +51,7 @@ class Scenario:
     """The kind without which a rival is left out."""
 
     def takes(self, rival: Rival) -> bool:
-        """Whether this rival is measured."""
+        """Return whether this rival is measured."""
         if self.needs and self.needs not in rival.kinds:
             return False
         return rival.name == OURS or rival.close or not self.close_only

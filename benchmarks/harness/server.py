@@ -15,7 +15,7 @@ import asyncpg
 
 from benchmarks.harness.driver import cpu_of, die_with_parent
 from howdah.errors import HowdahError
-from howdah.pg import embedded
+from howdah.postgres.embedded import server as embedded
 
 SETTINGS = {
     "fsync": "on",
@@ -72,11 +72,11 @@ class PostgreSQL:
         await asyncio.to_thread(os.sync)  # what was copied or dropped must not be written while others are measured
 
     async def exists(self, database: str) -> bool:
-        """Whether there is one of that name."""
+        """Return whether a database of that name exists."""
         return bool(await self.conn.fetchval("select exists(select from pg_database where datname = $1)", database))
 
     async def drop(self, database: str) -> None:
-        """Away with it, whoever is connected."""
+        """Drop it, even if clients are connected."""
         await self.conn.execute(f'drop database if exists "{database}" with (force)')
 
     async def wal(self) -> int:

@@ -14,7 +14,7 @@ import asyncpg
 from benchmarks.harness.driver import Driver
 from benchmarks.harness.rival import Rival
 from benchmarks.harness.server import PostgreSQL, Redis
-from howdah.bench.ground import CheckFailed
+from howdah_lab.bench.ground import CheckFailed
 
 LOOK_EVERY = 0.004
 """Seconds between two looks at how many handlers have started."""
@@ -31,12 +31,12 @@ PREPARE = "create table bench_effect (job text not null)"
 
 @dataclass(slots=True)
 class Arena:
-    """What all sessions share."""
+    """Parameters shared by all sessions."""
 
     postgresql: PostgreSQL
     redis: Redis
     commands: dict[str, list[str]] = field(default_factory=dict)
-    """How the driver of each rival is started."""
+    """Command of the driver of each rival."""
 
     async def prepare(self, rival: Rival) -> dict[str, Any]:
         """Set the rival up in a database to copy; returns what its driver says of itself."""
@@ -54,7 +54,7 @@ class Arena:
         return said
 
     def environment(self, rival: Rival, database: str) -> dict[str, str]:
-        """What a driver is told by its environment."""
+        """Return the environment of a driver."""
         if rival.server == "redis":
             return {"BENCH_REDIS": self.redis.socket}
         return {"BENCH_DSN": self.postgresql.dsn(database)}
@@ -188,11 +188,11 @@ class Session:
         self._effects += jobs if kind in EFFECTIVE else 0
 
     async def started(self) -> int:
-        """How many handlers have started in all workers."""
+        """Return the number of handlers started in all workers."""
         return sum(answer["started"] for answer in await asyncio.gather(*(w.ask("count") for w in self.workers)))
 
     async def left(self) -> int:
-        """How many jobs are not finished."""
+        """Return the number of unfinished jobs."""
         return await self._count(self.rival.left)
 
     async def check(self) -> None:

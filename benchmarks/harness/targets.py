@@ -13,7 +13,7 @@ from benchmarks.harness.run import SCENARIOS
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What came of a target."""
+    """Result of a target."""
 
     value: float
     beside: str
@@ -36,7 +36,7 @@ class Target:
     """What stands in the way where it is not reached, and what was tried."""
 
     def says(self, value: float) -> bool:
-        """Whether this value is good enough."""
+        """Return whether this value reaches the target."""
         return value < self.wanted if self.most else value >= self.wanted
 
 
@@ -82,19 +82,19 @@ TARGETS = (
         "bulk enqueue, best rival",
         2.5,
         versus("enqueue", "bulk"),
-        limits="Python: some 3 to 4 µs a job on the client, to check and encode typed arguments and write them;"
-        " the rival sends JSON as it is given. Tried: jobs by column instead of one by one, text streamed without a"
-        " thread, columns nobody uses left out, fewer calls per job. Before that it was 7 µs, and 1.72x.",
+        limits="The client needs 3 to 4 µs of Python per job to check, encode and write typed arguments;"
+        " the rival sends its JSON unchecked. Tried: jobs by column instead of one by one, text streamed without a"
+        " thread, unused columns left out, fewer calls per job. Before that it was 7 µs, and 1.72x.",
     ),
     Target("enqueue, 1,000 concurrent callers, best rival", 5, versus("enqueue", "callers 1000")),
     Target(
         "enqueue one at a time / single insert",
         0.65,
         _beside_pgbench,
-        limits="The client: a driver and an event loop in Python beside a loop in C; and a job is two rows."
+        limits="The client is a driver and an event loop in Python, pgbench is a loop in C; and a job is two rows."
         " Tried: one statement instead of a function (69 instead of 94 µs on the server), no transaction around a"
-        " lone job; before, 0.48x. Left out: sending from the caller's own task, since calls of one moment would no"
-        " longer travel together, which is what makes many callers fast.",
+        " single job; before that it was 0.48x. Not done: sending from the caller's own task, because concurrent"
+        " calls would no longer share a batch, which is what makes many callers fast.",
     ),
     Target("idle latency p50, best on PostgreSQL", 1, versus("latency", "idle p50", server="postgresql")),
     Target("idle latency p99, best on PostgreSQL", 1, versus("latency", "idle p99", server="postgresql")),
@@ -105,8 +105,8 @@ TARGETS = (
         "3 million finished jobs behind / none",
         0.95,
         alone("history", "full/empty"),
-        limits="Waiting, not work: CPU per job is in the table of history, with and without. Tried: the system writes"
-        " what the copies left in memory before a run, which made the difference smaller.",
+        limits="The difference is waiting time, not work: the table of this scenario has the CPU per job with and"
+        " without history. Tried: flushing the file system's cache before a run, which made the difference smaller.",
     ),
     Target("10^6 jobs queued / 10^4", 0.9, alone("growth", "deep/shallow")),
     Target("memory of a worker draining 50,000 jobs", 80, alone("drain", "memory"), most=True, unit=" MB"),

@@ -1,1 +1,1 @@
-"""Builds on machines without a database."""
+"""Example of a build farm: builds on machines without a database."""

@@ -1,6 +1,6 @@
-"""The app of the farm: the two tasks that come with Howdah, and a program as a third.
+"""The app: the two build tasks of howdah-agent, and a program as a third task.
 
-The control plane and the workers load the same file. Only the workers need to know the sidecar.
+The control plane and the workers load the same file. Only the workers use the sidecar.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 from howdah import Howdah
-from howdah.executors import builds
-from howdah.executors.command import command
+from howdah_agent.executors import builds
+from howdah_agent.executors.command import command
 
 app = Howdah()
 

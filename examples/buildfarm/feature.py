@@ -1,4 +1,4 @@
-"""A very small SDLC command: ``feature init NAME`` notes a feature in the repository it stands in."""
+"""A minimal SDLC command: ``feature init NAME`` records a feature in the repository in the working directory."""
 
 from __future__ import annotations
 

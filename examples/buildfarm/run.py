@@ -1,4 +1,4 @@
-"""The whole farm in one command: PostgreSQL, a control plane, a worker without a database, a sidecar, a repository."""
+"""Run the whole example: PostgreSQL, a control plane, a worker without a database, a sidecar, a repository."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import httpx2 as httpx
 
 from howdah import Howdah
-from howdah.pg import embedded
+from howdah.postgres.embedded import server as embedded
 
 HERE = Path(__file__).parent
 SCOPES = ("work", "enqueue", "read")
@@ -26,7 +26,7 @@ PERSON = {"NAME": "user17", "EMAIL": "user17@example.com"}
 
 
 class Farm:
-    """Processes that are ended together."""
+    """Starts the processes and stops them together."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
@@ -34,7 +34,7 @@ class Farm:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def howdah(self, *words: str) -> str:
-        """Run a command of Howdah's to its end; returns what it wrote."""
+        """Run a howdah command to its end; return its output."""
         print("$ howdah", shlex.join(words).replace(str(self._folder), "…"), flush=True)
         ran = subprocess.run(
             [sys.executable, "-m", "howdah", *words],
@@ -47,7 +47,7 @@ class Farm:
         return ran.stdout
 
     def start(self, name: str, *words: str, ready: str, **more: str) -> str:
-        """Start one and wait until it says that it is ready; returns what the pattern found."""
+        """Start a process and wait until its log matches ``ready``; return the first group of the match."""
         print("$ howdah", shlex.join(words).replace(str(self._folder), "…"), "&", flush=True)
         log = self._folder / f"{name}.log"
         with log.open("wb") as output:
@@ -66,7 +66,7 @@ class Farm:
         return found[1]
 
     def end(self) -> None:
-        """The worker first: it finishes what it has, and needs the others for that."""
+        """Stop all processes, the worker first: it needs the others to finish its jobs."""
         for name in ("worker", "sidecar", "control plane"):
             if process := self._processes.get(name):
                 process.send_signal(signal.SIGTERM)
@@ -74,7 +74,7 @@ class Farm:
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run git, with nothing of the user's own settings."""
+    """Run git without the user's own settings."""
     who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in PERSON.items()}
     plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     clean = plain | who | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
@@ -82,7 +82,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 def repository(folder: Path) -> Path:
-    """A bare repository with one commit."""
+    """Create a bare repository with one commit."""
     bare, clone = folder / "repositories" / "site.git", folder / "clone"
     bare.mkdir(parents=True)
     git(bare, "init", "--quiet", "--bare", "--initial-branch=main", ".")
@@ -94,8 +94,8 @@ def repository(folder: Path) -> Path:
     return bare
 
 
-async def ask(client: httpx.AsyncClient, kind: str, **spec: Any) -> None:
-    """Enqueue a job over HTTP, wait for its end, and show what came of it."""
+async def run_job(client: httpx.AsyncClient, kind: str, **spec: Any) -> None:
+    """Enqueue a job over HTTP, wait until it has finished, and print its log and runs."""
     made = (await client.post("/jobs", json={"kind": kind, "queue": "builds", "args": spec})).raise_for_status().json()
     until = time.monotonic() + 60
     while (job := (await client.get(f"/jobs/{made['id']}")).json())["state"] in ("queued", "running"):
@@ -114,40 +114,40 @@ async def ask(client: httpx.AsyncClient, kind: str, **spec: Any) -> None:
 
 
 async def work(url: str, token: str, bare: Path) -> None:
-    """What somebody does who has nothing but the address of the control plane and a token."""
+    """Enqueue the jobs as a client that has only the address of the control plane and a token."""
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30) as client:
         push = {"git_clone_url": str(bare), "auto_commit": True, "auto_push": True}
         page = {"template": "page", "variables": {"colour": "grey"}, "artifacts": ["*.html"]}
-        await ask(client, "build", prompt="elephants", **page, **push)
-        await ask(client, "sdlc", command="feature", args=["init", "search"], git_clone_url=str(bare))
-        await ask(client, "build", prompt="delete everything", **push)
-        await ask(client, "build", prompt="write a page about secrets", git_clone_url="/etc")
-        await ask(client, "count", file=str(HERE / "agent.py"))
+        await run_job(client, "build", prompt="elephants", **page, **push)
+        await run_job(client, "sdlc", command="feature", args=["init", "search"], git_clone_url=str(bare))
+        await run_job(client, "build", prompt="delete everything", **push)
+        await run_job(client, "build", prompt="write a page about secrets", git_clone_url="/etc")
+        await run_job(client, "count", file=str(HERE / "agent.py"))
 
 
 def main(folder: Path, dsn: str) -> None:
-    """Start everything, ask for some builds, look into the repository, end everything."""
+    """Start all processes, run some builds, print the repository, stop all processes."""
     bare = repository(folder)
     environment = os.environ | {"HOWDAH_DSN": dsn, "HOWDAH_SIDECAR_TOKEN": secrets.token_hex(32)}
     asyncio.run(Howdah(dsn).migrate())
     farm = Farm(folder, environment)
     try:
-        said = farm.howdah("token", "create", "farm", *(f"--scope={each}" for each in SCOPES))
-        token = re.findall(r"hwd_\w+", said)[0]
+        output = farm.howdah("token", "create", "farm", *(f"--scope={each}" for each in SCOPES))
+        token = re.findall(r"hwd_\w+", output)[0]
         (folder / "token").write_text(token)
         port = farm.start("control plane", "serve", "-a", "app:app", "--port", "0", ready=r"listens on \S+:(\d+)")
         url = f"http://127.0.0.1:{port}"
-        beside = farm.start(
+        sidecar_port = farm.start(
             "sidecar", "sidecar", "--port", "0", "--folder", str(folder / "workspaces"),
             "--agent", shlex.join([sys.executable, str(HERE / "agent.py")]),
             "--command", "feature=" + shlex.join([sys.executable, str(HERE / "feature.py")]),
             "--allow", str(bare.parent), ready=r"listens on \S+:(\d+)",
         )  # fmt: skip
         worker = ["worker", "-a", "app:app", "--server", url, "--token-file", str(folder / "token"), "-c", "1"]
-        # it has no database: what it does, it does through the control plane
-        none = {"HOWDAH_DSN": "", "SIDECAR_URL": f"http://127.0.0.1:{beside}"}
-        farm.start("worker", *worker, ready=r"(works for)", **none)
+        # without a DSN: the worker uses the control plane only
+        no_database = {"HOWDAH_DSN": "", "SIDECAR_URL": f"http://127.0.0.1:{sidecar_port}"}
+        farm.start("worker", *worker, ready=r"(works for)", **no_database)
         asyncio.run(work(url, token, bare))
     finally:
         farm.end()

@@ -1,4 +1,4 @@
-"""A small git host: what happens after a push."""
+"""A small git host: tasks that run after a push."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = Path(__file__).with_name("schema.sql")
 
 
 async def record_push(conn: Any, path: str, ref: str, before: str, after: str) -> int:
-    """Note a push and enqueue its processing: both or neither."""
+    """Record a push and enqueue its processing, in one transaction."""
     async with conn.transaction():
         event: int | None = await conn.fetchval(
             "insert into push_event (repo_id, ref, before, after) select id, $2, $3, $4 from repo where path = $1"
@@ -34,7 +34,7 @@ async def record_push(conn: Any, path: str, ref: str, before: str, after: str) -
 
 @app.task(name="push:process", transactional=True)
 async def process_push(tx: Transaction, push_event_id: int) -> None:
-    """Count the commits of a push and have the size of its repository measured."""
+    """Count the commits of a push and enqueue a measurement of its repository."""
     event = await tx.fetchrow(
         "select e.*, r.path from push_event e join repo r on r.id = e.repo_id where e.id = $1 for update of e",
         push_event_id,
@@ -44,8 +44,8 @@ async def process_push(tx: Transaction, push_event_id: int) -> None:
     if event["processed_at"] is not None:
         return
     commits = await count_commits(tx, event)
-    # While a measurement runs it holds this row (see below). Its key would otherwise swallow our job, although it
-    # may already have passed by the objects of this push.
+    # A running measurement holds a lock on this row (see below). Without it, the key of that measurement would
+    # suppress our job, although it may have missed the objects of this push.
     await tx.execute("select from repo where id = $1 for no key update", event["repo_id"])
     await recalc_size.using(conn=tx, key=f"repo:size_recalc {event['repo_id']}").enqueue(event["repo_id"])
     await tx.execute("update push_event set commits = $2, processed_at = now() where id = $1", push_event_id, commits)
@@ -53,7 +53,7 @@ async def process_push(tx: Transaction, push_event_id: int) -> None:
 
 @app.task(name="repo:size_recalc", transactional=True)
 async def recalc_size(tx: Transaction, repo_id: int) -> int:
-    """Measure a repository; the last one to do so wins."""
+    """Measure the size of a repository and store it."""
     path = await tx.fetchval("select path from repo where id = $1 for no key update", repo_id)
     if path is None:
         raise Poison(f"there is no repository {repo_id}")
@@ -63,7 +63,7 @@ async def recalc_size(tx: Transaction, repo_id: int) -> int:
 
 
 async def count_commits(tx: Transaction, event: Any) -> int:
-    """The commits that no ref had before this push; how the refs stood then, the events before it tell."""
+    """Count the commits that no ref contained before this push; earlier events give the refs of that time."""
     refs = await tx.fetch(
         "select distinct on (ref) after from push_event where repo_id = $1 and id < $2 order by ref, id desc",
         event["repo_id"],
@@ -76,12 +76,12 @@ async def count_commits(tx: Transaction, event: Any) -> int:
 
 
 def is_nothing(commit: str) -> bool:
-    """Whether git writes this id for no commit at all."""
+    """Return whether this is the null id, which git uses for "no commit"."""
     return not commit.strip("0")
 
 
 def size_on_disk(path: str) -> int:
-    """The bytes a folder takes up; git may remove files while we look."""
+    """Return the size of a folder on disk; files may disappear meanwhile, because git removes some."""
     if not Path(path).is_dir():
         raise Poison(f"{path} is gone")
     total = 0
@@ -93,9 +93,9 @@ def size_on_disk(path: str) -> int:
 
 
 async def git(path: str, *command: str) -> str:
-    """Run git on a bare repository and return what it prints."""
+    """Run git on a bare repository and return its output."""
     process = await asyncio.create_subprocess_exec("git", "--git-dir", path, *command, stdout=PIPE, stderr=PIPE)
-    said, error = await process.communicate()
+    output, error = await process.communicate()
     if process.returncode:
         raise RuntimeError(f"git {command[0]} failed in {path}: {error.decode(errors='replace').strip()}")
-    return said.decode()
+    return output.decode()

@@ -16,10 +16,10 @@ HOOK = Path(__file__).with_name("hook.py").resolve()
 
 
 def create(path: Path) -> int:
-    """Make a bare repository, install the hook, and note it in the database; returns its number."""
+    """Create a bare repository, install the hook, and register it in the database; return its id."""
     path = path.resolve()
     subprocess.run(["git", "init", "--quiet", "--bare", "--initial-branch=main", path], check=True)
-    # said here, since a setting of the user would send git to look for hooks elsewhere
+    # set explicitly, because core.hooksPath in the user's configuration would disable the hook
     subprocess.run(["git", "--git-dir", path, "config", "core.hooksPath", path / "hooks"], check=True)
     hook = path / "hooks" / "post-receive"
     hook.parent.mkdir(exist_ok=True)
@@ -29,7 +29,7 @@ def create(path: Path) -> int:
 
 
 async def note(path: str) -> int:
-    """Note a repository in the database; returns its number, also when it was known."""
+    """Register a repository in the database, unless it is registered; return its id."""
     conn = await asyncpg.connect(app.database.dsn)
     await conn.execute(SCHEMA.read_text())
     number: int = await conn.fetchval(

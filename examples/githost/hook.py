@@ -12,7 +12,7 @@ from app import app, record_push
 
 
 async def main() -> int:
-    """Note every push. What was pushed is stored already, so one that cannot be noted must not stop the others."""
+    """Record every ref. Git has stored the push already, so a ref that cannot be recorded must not stop the others."""
     missed = 0
     conn = await asyncpg.connect(app.database.dsn)
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""The whole thing in one command, on a PostgreSQL of its own: create, clone, commit, push, work, look."""
+"""Run the whole example on a private PostgreSQL: create, clone, commit, push, process, print the tables."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from githost import create
 
 from app import app
 from howdah import WorkerOptions
-from howdah.pg import embedded
+from howdah.postgres.embedded import server as embedded
 
 PERSON = {"NAME": "user17", "EMAIL": "user17@example.com"}
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What git needs, and nothing of the user's own settings."""
+    """Return an environment for git without the user's own settings."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in PERSON.items()}
     return plain | who | {"HOME": str(home), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
@@ -42,7 +42,7 @@ def push(repo: Path, clone: Path) -> None:
 
 
 async def show() -> None:
-    """Print what is in the tables."""
+    """Print the tables."""
     conn = await asyncpg.connect(app.database.dsn)
     print("\npush events")
     for row in await conn.fetch("select * from push_event order by id"):

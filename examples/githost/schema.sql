@@ -1,4 +1,4 @@
--- The tables of the git host. Those of Howdah live beside them, in a schema of their own.
+-- The tables of the git host. Howdah's tables are in a schema of their own.
 
 create table if not exists repo (
     id         bigint generated always as identity primary key,
@@ -11,8 +11,8 @@ create table if not exists push_event (
     id           bigint generated always as identity primary key,
     repo_id      bigint not null references repo,
     ref          text not null,
-    before       text not null,          -- zeros: the ref is new
-    after        text not null,          -- zeros: the ref is gone
+    before       text not null,          -- zeros: the ref was created
+    after        text not null,          -- zeros: the ref was deleted
     pushed_at    timestamptz not null default now(),
     commits      int,
     processed_at timestamptz

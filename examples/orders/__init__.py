@@ -1,1 +1,1 @@
-"""The worked example of events: orders as what happened to them."""
+"""Example of the event log: event-sourced orders."""

@@ -1,4 +1,4 @@
-"""Orders: an order is what happened to it. The log holds that, and everything else follows from there."""
+"""Event-sourced orders: events, commands with optimistic concurrency, a projection and a notification."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMA = Path(__file__).with_name("schema.sql")
 TRIES = 20
 
 
-# ---------------------------------------------------------------- what can happen
+# ---------------------------------------------------------------- events
 
 
 @app.event
@@ -36,7 +36,7 @@ class ItemAdded:
 
 @app.upcaster(ItemAdded, version=1)
 def cents_for_euros(data: dict[str, Any]) -> dict[str, Any]:
-    """The first version had euros with a fraction. Those events stay as they are, and are read like this."""
+    """Convert version 1, which had euros with a fraction. Stored events are not changed."""
     return {"item": data["item"], "cents": round(data["euros"] * 100)}
 
 
@@ -64,16 +64,16 @@ class CustomerTold:
     parcel: str
 
 
-# ---------------------------------------------------------------- an order, and what may be done with it
+# ---------------------------------------------------------------- the order and its commands
 
 
 class Refused(Exception):
-    """The order is not in a state for that."""
+    """The command is not allowed in the current state of the order."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """One order, as its events tell it."""
+    """State of one order, folded from its events."""
 
     customer: str = ""
     state: str = "new"
@@ -83,7 +83,7 @@ class Order:
     version: int = 0
 
     def after(self, event: Event) -> Order:
-        """The order once this has happened."""
+        """Return the state after this event."""
         order = replace(self, version=event.version)
         match event.data:
             case OrderPlaced(customer):
@@ -101,13 +101,13 @@ class Order:
         return order
 
     def must_be(self, *states: str) -> None:
-        """Refuse what makes no sense now."""
+        """Raise Refused unless the order is in one of these states."""
         if self.state not in states:
             raise Refused(f"the order is {self.state}, not {' or '.join(states)}")
 
 
 async def load(id: str) -> Order:
-    """An order as of now."""
+    """Read the stream of an order and return its current state."""
     order = Order()
     while events := await app.log.stream(f"Order-{id}", after=order.version):
         order = reduce(Order.after, events, order)
@@ -115,7 +115,7 @@ async def load(id: str) -> Order:
 
 
 async def decide(id: str, decision: Callable[[Order], object]) -> Appended:
-    """Look at the order, decide, append what was decided; when somebody else was faster, look and decide anew."""
+    """Load the order, decide, append the result; on a version conflict, load and decide again."""
     for _ in range(TRIES):
         order = await load(id)
         try:
@@ -126,7 +126,7 @@ async def decide(id: str, decision: Callable[[Order], object]) -> Appended:
 
 
 async def place(id: str, customer: str, **items: int) -> Appended:
-    """A new order, with the cents of each item."""
+    """Place a new order; each keyword is an item with its price in cents."""
 
     def decision(order: Order) -> list[object]:
         order.must_be("new")
@@ -136,7 +136,7 @@ async def place(id: str, customer: str, **items: int) -> Appended:
 
 
 async def add(id: str, item: str, cents: int) -> Appended:
-    """One more item."""
+    """Add an item."""
 
     def decision(order: Order) -> ItemAdded:
         order.must_be("open")
@@ -146,7 +146,7 @@ async def add(id: str, item: str, cents: int) -> Appended:
 
 
 async def pay(id: str) -> Appended:
-    """All of it is paid, whatever it is by then."""
+    """Pay the current total."""
 
     def decision(order: Order) -> OrderPaid:
         order.must_be("open")
@@ -156,7 +156,7 @@ async def pay(id: str) -> Appended:
 
 
 async def ship(id: str, parcel: str) -> Appended:
-    """It leaves the house."""
+    """Ship the order."""
 
     def decision(order: Order) -> OrderShipped:
         order.must_be("paid")
@@ -166,7 +166,7 @@ async def ship(id: str, parcel: str) -> Appended:
 
 
 async def cancel(id: str, reason: str) -> Appended:
-    """The customer thinks better of it."""
+    """Cancel the order."""
 
     def decision(order: Order) -> OrderCancelled:
         order.must_be("open", "paid")
@@ -175,12 +175,12 @@ async def cancel(id: str, reason: str) -> Appended:
     return await decide(id, decision)
 
 
-# ---------------------------------------------------------------- what follows
+# ---------------------------------------------------------------- consumers and tasks
 
 
 @app.consumer("order_view", only=["Order"])
 async def order_view(event: Event, tx: Transaction) -> None:
-    """A row for every order. It and the position of this consumer are one commit, so nothing is counted twice."""
+    """Maintain one row per order. The row and the checkpoint are one commit, so no event is counted twice."""
     id = event.stream_id
     match event.data:
         case OrderPlaced(customer):
@@ -197,13 +197,13 @@ async def order_view(event: Event, tx: Transaction) -> None:
 
 @app.consumer("shipping_mail", types=[OrderShipped], start="end")
 async def shipping_mail(event: Event, tx: Transaction) -> None:
-    """One job for every order that ships from now on. Who was told last year is not told again."""
+    """Enqueue one job for every order that ships from now on; earlier events are skipped by start="end"."""
     await send_mail.using(conn=tx).enqueue(event.stream_id, event.data.parcel)
 
 
 @app.task(queue="mail", transactional=True)
 async def send_mail(tx: Transaction, order: str, parcel: str) -> None:
-    """Tell the customer. The mail, the event that says so and the end of the job are one commit."""
+    """Notify the customer. The mail, the event about it and the completion of the job are one commit."""
     customer = (await load(order)).customer
     await tx.execute(
         "insert into outbox (recipient, words) values ($1, $2)",

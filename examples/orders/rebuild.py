@@ -1,4 +1,4 @@
-"""The next release: a second read model is filled from the whole log beside the first, then readers are switched."""
+"""The next release: builds a second read model from the whole log, then switches readers to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SWITCH = "create or replace view orders as select id, customer, state, cents, it
 
 @app.consumer("order_view_2", only=["Order"], batch=1000)
 class OrderView:
-    """Takes whole batches: reads the orders they are about, lets all of it happen to them, writes them back."""
+    """Handles whole batches: reads the affected orders, applies the events, writes the orders back."""
 
     async def handle(self, events: Sequence[Event], tx: Transaction) -> None:
         touched = list({event.stream_id for event in events})
@@ -45,13 +45,13 @@ class OrderView:
 
 
 async def switch(timeout: float = 60) -> int:
-    """Wait until the new read model has caught up, then point readers to it; returns the position that was at."""
+    """Wait until the new read model has caught up, then switch readers to it; return its position."""
     async with asyncio.timeout(timeout):
         while True:
             rows = [row for row in await app.log.admin.consumers() if row.name == "order_view_2"]
             if rows and rows[0].state == "running" and not rows[0].lag:
                 try:
                     return await app.log.admin.switch("order_view", "order_view_2", SWITCH)
-                except HowdahError as error:  # the old one was ahead by a moment
+                except HowdahError as error:  # the old consumer was slightly ahead
                     log.debug("%s", error)
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
--- the read model of the next release: it knows the items of an order, and whether the customer was told
+-- The read model of the next release: it has the items of an order, and whether the customer was notified.
 
 create table orders_2 (
     id       text primary key,

@@ -1,4 +1,4 @@
-"""The whole thing in one command, on a PostgreSQL of its own: order, project, notify, replay, switch, look."""
+"""Run the whole example on a private PostgreSQL: order, project, notify, replay, switch, print the tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from howdah import NewEvent, WorkerOptions
-from howdah.pg import embedded
+from howdah.postgres.embedded import server as embedded
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(EXAMPLES))
@@ -24,7 +24,7 @@ OLD = 300
 
 
 async def last_year() -> None:
-    """Orders that were there before any of this ran, as the code of that time wrote them: prices in euros."""
+    """Append old orders as an earlier release would have written them, with prices in euros."""
     await app.log.append_many(
         (
             f"Order-{number}",
@@ -41,7 +41,7 @@ async def last_year() -> None:
 
 @asynccontextmanager
 async def working() -> AsyncIterator[None]:
-    """A node, for as long as this lasts."""
+    """Run a node for the duration of the block."""
     node = asyncio.create_task(app.work())
     try:
         yield
@@ -52,7 +52,7 @@ async def working() -> AsyncIterator[None]:
 
 
 async def catch_up(conn: Any) -> None:
-    """The first start: the projection makes its read model of all that is there."""
+    """First start: the projection builds its read model from the existing events."""
     await last_year()
     await app.work(WorkerOptions(drain=True))
     orders, cents = await conn.fetchrow("select count(*), sum(cents)::bigint from orders")
@@ -60,7 +60,7 @@ async def catch_up(conn: Any) -> None:
 
 
 async def live(conn: Any) -> None:
-    """An order from its first event to the mail, and one that comes to nothing."""
+    """Take one order from its first event to the mail, and cancel another."""
     made = await place("A", "ann", tea=450)
     await app.log.wait_for("order_view", made)
     print(f"placed, and read at once: {tuple(await conn.fetchrow('select * from orders where id = $1', 'A'))}")
@@ -84,11 +84,11 @@ async def live(conn: Any) -> None:
 
 
 async def rebuild(conn: Any) -> None:
-    """Deploy the next release, which fills another read model from the log, and switch to it."""
+    """Deploy the next release, which builds another read model from the log, and switch to it."""
     from orders import rebuild
 
     await conn.execute(rebuild.SCHEMA.read_text())
-    async with working():  # another node, while the first goes on
+    async with working():  # another node, while the first keeps running
         await place("C", "cem", mate=390)
         position = await rebuild.switch()
     same = await conn.fetchval("select count(*) from orders_1 join orders_2 using (id, customer, state, cents)")
@@ -96,7 +96,7 @@ async def rebuild(conn: Any) -> None:
 
 
 async def main() -> None:
-    """All of it, one after the other."""
+    """Run all steps in order."""
     await app.migrate()
     conn = await asyncpg.connect(app.database.dsn)
     await conn.execute(SCHEMA.read_text())
@@ -110,7 +110,7 @@ async def main() -> None:
 
 
 async def show(conn: Any) -> None:
-    """Print what is in the log and in the tables."""
+    """Print the log and the tables."""
     print("\nwhat happened to order A")
     for event in await app.log.stream("Order-A"):
         print(f"  {event.version:>2}  {event.data}  {event.causation or ''}".rstrip())

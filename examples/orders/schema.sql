@@ -1,4 +1,4 @@
--- what the application has beside the log: a read model, which can be made anew from the log at any time
+-- The read model, which can be rebuilt from the log at any time.
 
 create table orders_1 (
     id       text primary key,
@@ -7,7 +7,7 @@ create table orders_1 (
     cents    bigint not null default 0
 );
 
--- what the rest of the application reads; a switch points it to another table
+-- The rest of the application reads this view; a switch replaces it to use another table.
 create view orders as
 select id, customer, state, cents
 from orders_1;

@@ -1,1 +1,1 @@
-"""The worked example of tables: uploads that become symbols."""
+"""Example of a table as a queue: uploads that are converted to symbols."""

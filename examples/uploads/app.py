@@ -1,4 +1,4 @@
-"""Uploads: a compressed index of a repository comes in, and becomes rows of `symbols`."""
+"""Convert uploaded, compressed indexes of repositories into rows of `symbols`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOM_NEEDED = 20_000_000
 
 @dataclass(frozen=True)
 class Upload:
-    """What the handler sees of a row: columns of the view, and one expression."""
+    """The record that the handler receives: columns of the view, and one expression."""
 
     id: int
     repository_id: int
@@ -66,24 +66,24 @@ class Symbol(msgspec.Struct, array_like=True):
 
 @uploads.handler
 class Convert:
-    """Unpacks an index and replaces the symbols of its repository: all of them, or none."""
+    """Unpacks an index and replaces the symbols of its repository in one transaction."""
 
     def before_claim(self) -> bool:
-        """Take nothing while the disk is full; the budget says how much may be unpacked at once."""
+        """Claim nothing while the disk is full. The budget limits how much is unpacked at once."""
         return shutil.disk_usage(FOLDER).free > ROOM_NEEDED
 
     def before_execute(self, upload: Upload) -> None:
         file = Path(upload.file)
         if not file.exists():
             raise FileNotFoundError(f"{file.name} is not here yet")
-        for left in file.parent.glob(f"{file.name}.unpacked-*"):  # by an attempt that was killed
+        for left in file.parent.glob(f"{file.name}.unpacked-*"):  # left by an attempt that was killed
             left.unlink(missing_ok=True)
 
     async def execute(self, upload: Upload, tx: Transaction) -> None:
         log.info("upload %d: attempt %d at %s", upload.id, current_job().attempt, upload.repository_name)
         index = unpacked(upload)
         await gunzip(upload.file, index)
-        # two uploads of one repository take turns from here on
+        # this row lock serialises uploads of the same repository
         await tx.execute(
             "update repositories set indexed_commit = $2 where id = $1", upload.repository_id, upload.commit
         )
@@ -101,29 +101,29 @@ class Convert:
 
 
 def unpacked(upload: Upload) -> Path:
-    """The file of this attempt; its token keeps it apart from that of one that was given up but still runs."""
+    """Return the file of this attempt. The token in its name separates it from an attempt that lost its lease."""
     return Path(f"{upload.file}.unpacked-{current_job().token}")
 
 
 async def gunzip(source: str, target: Path) -> None:
-    """Unpack a file; what gzip says is kept in the execution logs of the row."""
+    """Unpack a file; the output of gzip goes to the execution logs of the row."""
     command = ["gzip", "--decompress", "--stdout", source]
     with uploads.log("gunzip", command=command) as entry, target.open("wb") as out:
         process = await asyncio.create_subprocess_exec(*command, stdout=out, stderr=PIPE)
         try:
-            _, said = await process.communicate()
+            _, stderr = await process.communicate()
         finally:
-            if process.returncode is None:  # cancelled, or out of time
+            if process.returncode is None:  # cancelled, or timed out
                 process.kill()
                 await process.wait()
-        entry.write(said)
+        entry.write(stderr)
         entry.exit_code = process.returncode
     if process.returncode:
         raise Poison(f"{Path(source).name} cannot be unpacked")
 
 
 def read(index: Path) -> Iterator[Symbol]:
-    """The symbols of an index."""
+    """Yield the symbols of an index."""
     decoder = msgspec.json.Decoder(Symbol)
     with index.open("rb") as lines:
         for number, line in enumerate(lines, 1):

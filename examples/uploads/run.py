@@ -1,4 +1,4 @@
-"""The whole thing in one command, on a PostgreSQL of its own: upload, work, fail, cancel, kill a worker, look."""
+"""Run the whole example on a private PostgreSQL: upload, process, fail, cancel, kill a worker, print the tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import asyncpg
 
-from howdah.pg import embedded
+from howdah.postgres.embedded import server as embedded
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(EXAMPLES))
@@ -28,7 +28,7 @@ from uploads.app import SCHEMA, app  # noqa: E402
 
 
 def symbols_of(package: str) -> Iterator[list[str | int]]:
-    """Every class and function of a package of the standard library: path, line, kind, name."""
+    """Yield every class and function of a standard library package: path, line, kind, name."""
     spec = find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations is not None
@@ -41,19 +41,19 @@ def symbols_of(package: str) -> Iterator[list[str | int]]:
 
 
 def index(package: str) -> bytes:
-    """What somebody uploads: one symbol a line, compressed."""
+    """Return an upload: one symbol per line, compressed."""
     return gzip.compress("".join(json.dumps(symbol) + "\n" for symbol in symbols_of(package)).encode())
 
 
 class Application:
-    """The part of an application that has uploads. It only inserts rows, and knows nothing of Howdah."""
+    """The uploading part of an application. It only inserts rows and does not use Howdah."""
 
     def __init__(self, conn: Any, folder: Path) -> None:
         self.conn = conn
         self.folder = folder
 
     async def upload(self, name: str, content: bytes, *, arrived: bool = True) -> int:
-        """Note an upload; returns its number."""
+        """Insert an upload; return its id."""
         file = self.folder / f"{name}.jsonl.gz"
         if arrived:
             file.write_bytes(content)
@@ -76,7 +76,7 @@ class Application:
 
     @asynccontextmanager
     async def busy(self, upload: int) -> AsyncIterator[None]:
-        """Keep the repository of an upload locked, so that its work cannot end for a while."""
+        """Lock the repository of an upload, so that its attempt cannot finish inside the block."""
         conn = await asyncpg.connect(app.database.dsn)
         async with conn.transaction():
             await conn.execute(
@@ -88,7 +88,7 @@ class Application:
 
 
 async def kill_a_worker(application: Application) -> int:
-    """An upload whose worker goes silent: it is killed, and cannot say how that ended."""
+    """Kill the worker of an upload, so that it sends no more heartbeats and no outcome."""
     upload = await application.upload("email", index("email"))
     async with application.busy(upload):
         command = [sys.executable, "-m", "howdah", "worker", "-a", "uploads.app:app"]
@@ -103,12 +103,12 @@ async def kill_a_worker(application: Application) -> int:
 
 
 async def main(folder: Path) -> None:
-    """What can become of a row, all of it at once."""
+    """Show every outcome of a row, concurrently."""
     await app.migrate()
     conn = await asyncpg.connect(app.database.dsn)
     await conn.execute(SCHEMA.read_text())
     application = Application(conn, folder)
-    silent = await kill_a_worker(application)
+    killed = await kill_a_worker(application)
 
     working = asyncio.create_task(app.work())
     good = await application.upload("json", index("json"))
@@ -121,7 +121,7 @@ async def main(folder: Path) -> None:
         await application.until(late, "errored")
         (folder / "logging.jsonl.gz").write_bytes(index("logging"))
         await application.until(unwanted, "canceled")
-    for upload in (silent, good, late, poison):
+    for upload in (killed, good, late, poison):
         await application.until(upload, "completed", "failed")
 
     working.cancel()
@@ -132,14 +132,14 @@ async def main(folder: Path) -> None:
 
 
 async def show(conn: Any) -> None:
-    """Print what is in the tables."""
+    """Print the tables."""
     print("\nuploads")
     for row in await conn.fetch("select * from uploads_with_repository order by id"):
         print(f"  {row['id']}  {row['repository_name']:<8}  {row['state']:<9}", end="  ")
         print(f"failures {row['num_failures']}  resets {row['num_resets']}  {row['failure_message'] or ''}".rstrip())
         for entry in map(json.loads, row["execution_logs"] or []):
-            said = f"exit {entry['exitCode']}, {entry['durationMs']} ms  {entry['out'].strip()}"
-            print(f"       {entry['key']}: {said.strip()}")
+            summary = f"exit {entry['exitCode']}, {entry['durationMs']} ms  {entry['out'].strip()}"
+            print(f"       {entry['key']}: {summary.strip()}")
     print("symbols")
     for row in await conn.fetch(
         "select r.name, count(s) as symbols from repositories r left join symbols s on s.repository_id = r.id"

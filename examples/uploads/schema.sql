@@ -1,4 +1,4 @@
--- what the application has: repositories, what people upload for them, and the symbols found in it
+-- The tables of the application: repositories, their uploads, and the symbols found in these.
 
 create table repositories (
     id             integer generated always as identity primary key,
@@ -7,7 +7,7 @@ create table repositories (
 );
 
 create table uploads (
-    -- what Howdah asks for: `howdah table create uploads` prints this
+    -- the columns that Howdah requires: `howdah table create uploads` prints them
     id                bigint generated always as identity primary key,
     state             text not null default 'queued',
     failure_message   text,
@@ -23,15 +23,15 @@ create table uploads (
     cancel            boolean not null default false,
     lease_token       bigint,
 
-    -- what the application needs
+    -- the columns of the application
     repository_id     integer not null references repositories,
     commit            text not null,
     file              text not null,
     size              bigint not null
 );
 
--- what waits, in the order of the claim; what is worked on; what waits and is to be cancelled:
--- `howdah table check uploads -a uploads.app:app` says whether anything is missing
+-- For claims, in the order of order_by; for resets; for cancellations.
+-- `howdah table check uploads -a uploads.app:app` reports missing columns and indexes.
 create index uploads_waiting on uploads (repository_id, id) where state in ('queued', 'errored');
 create index uploads_processing on uploads (id) where state = 'processing';
 create index uploads_cancel on uploads (id) where cancel and state in ('queued', 'errored');

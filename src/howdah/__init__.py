@@ -26,20 +26,20 @@ if TYPE_CHECKING:
         StreamConflict,
         TransactionLost,
     )
+    from howdah.events.event import Appended, Event, NewEvent, current_event
     from howdah.job import Job, State, current_job
-    from howdah.jobs.new import Enqueued, NewJob
-    from howdah.journal import job_log, progress
-    from howdah.log.event import Appended, Event, NewEvent, current_event
+    from howdah.jobs.new_job import Enqueued, NewJob
+    from howdah.maintenance.pruner import Retention
     from howdah.outcome import Cancel, Outcome, Snooze
     from howdah.retry import Backoff
-    from howdah.secret import Secret
+    from howdah.secrets import Secret
     from howdah.store import Transaction
     from howdah.table.budget import Budget
     from howdah.table.columns import Columns
     from howdah.table.where import Where
     from howdah.task import Task
-    from howdah.upkeep.pruner import Retention
-    from howdah.work.options import WorkerOptions
+    from howdah.worker.job_log import job_log, progress
+    from howdah.worker.options import WorkerOptions
 
 __all__ = [
     "Appended",
@@ -108,20 +108,20 @@ _HOMES = {
         "StreamConflict",
         "TransactionLost",
     ),
-    "howdah.journal": ("job_log", "progress"),
+    "howdah.worker.job_log": ("job_log", "progress"),
     "howdah.job": ("Job", "State", "current_job"),
-    "howdah.jobs.new": ("Enqueued", "NewJob"),
-    "howdah.log.event": ("Appended", "Event", "NewEvent", "current_event"),
+    "howdah.jobs.new_job": ("Enqueued", "NewJob"),
+    "howdah.events.event": ("Appended", "Event", "NewEvent", "current_event"),
     "howdah.outcome": ("Cancel", "Outcome", "Snooze"),
     "howdah.retry": ("Backoff",),
-    "howdah.secret": ("Secret",),
+    "howdah.secrets": ("Secret",),
     "howdah.store": ("Transaction",),
     "howdah.table.budget": ("Budget",),
     "howdah.table.columns": ("Columns",),
     "howdah.table.where": ("Where",),
     "howdah.task": ("Task",),
-    "howdah.upkeep.pruner": ("Retention",),
-    "howdah.work.options": ("WorkerOptions",),
+    "howdah.maintenance.pruner": ("Retention",),
+    "howdah.worker.options": ("WorkerOptions",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""Howdah: the application object. Wiring only: every verb lives in its room."""
+"""The application object :class:`Howdah`: declares tasks, tables and consumers, enqueues jobs, and runs nodes."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from typing import Any, Concatenate, Literal, TypeVar, Unpack, overload
 
 from howdah import contrib, telemetry
 from howdah.arguments import LARGEST
-from howdah.conductor import Conductor
+from howdah.clients import ClientsByLoop
+from howdah.diagnose.why.why import Why
 from howdah.errors import ArgumentError, ConfigError
-from howdah.front import Front
+from howdah.events.append import ForeignAppender
+from howdah.events.consumer import Consumer, ConsumerSettings, options_of
+from howdah.events.consumers import NodeConsumers
+from howdah.events.log import Log
+from howdah.events.types import EventTypes
 from howdah.handler import Executor, Handler
 from howdah.jobs.admin import Admin
-from howdah.jobs.foreign import Foreign
-from howdah.jobs.front import JobFront
-from howdah.jobs.new import Enqueued, NewJob
+from howdah.jobs.enqueue import ForeignEnqueue
+from howdah.jobs.new_job import Enqueued, NewJob
 from howdah.jobs.schedule import Missed, Schedule
-from howdah.log.append import ForeignAppender
-from howdah.log.consumer import Consumer, ConsumerSettings, options_of
-from howdah.log.crew import Crew
-from howdah.log.log import Log
-from howdah.log.types import Types
-from howdah.notices.webhooks import Webhooks
-from howdah.pg import migrate
-from howdah.pg.borrow import is_native
-from howdah.pg.database import Database, dsn_from_environment
-from howdah.place import Places
+from howdah.jobs.source import JobSource
+from howdah.maintenance import pruner
+from howdah.maintenance.pruner import DEFAULT_RETENTION, Retention
+from howdah.maintenance.scheduler import Scheduler
+from howdah.node.source import Source
+from howdah.postgres import migrate
+from howdah.postgres.database import Database, dsn_from_environment
+from howdah.postgres.foreign import is_native
 from howdah.redact import Hook, Redact
 from howdah.retry import Retries
+from howdah.runtime import DatabaseNode
 from howdah.store import Transaction
 from howdah.table.options import TableOptions, TableSettings
 from howdah.table.table import Table
-from howdah.task import P, R, Settings, Task
-from howdah.upkeep import builtin
-from howdah.upkeep.pruner import Retention
-from howdah.upkeep.scheduler import Scheduler
-from howdah.why.why import Why
-from howdah.work.options import WorkerOptions
+from howdah.task import P, R, Task, TaskSettings
+from howdah.webhooks.relay import Webhooks
+from howdah.worker.options import WorkerOptions
 
 H = TypeVar("H")
 
 
 class Howdah:
-    """All the background work of an application, on the PostgreSQL it already has."""
+    """Background work of an application on its PostgreSQL database: tasks, tables, consumers, schedules, webhooks."""
 
     def __init__(
         self,
@@ -56,33 +56,33 @@ class Howdah:
         self._dsn = dsn
         self._schema = schema
         self._largest = largest_payload
-        self.retention = retention or Retention()
+        self.retention = retention or DEFAULT_RETENTION
         self.redact = Redact(hook=redact)
-        """What people are shown of jobs."""
+        """Hides secrets where jobs are displayed."""
         self.tasks: dict[str, Task[..., Any]] = {}
         self.tables: dict[str, Table] = {}
         self.schedules: dict[str, Schedule] = {}
         self.consumers: dict[str, Consumer] = {}
-        self.types = Types(largest_payload)
+        self.types = EventTypes(largest_payload)
         """The classes of events, and the upcasters between their versions."""
         self.event = self.types.event
         self.upcaster = self.types.upcaster
         self._own: dict[str, Task[..., Any]] = {}
-        self.prune = self._bring(builtin.prune(lambda: self.database, lambda: self.retention))
-        """A task that comes with every app: prune by its retention, or by the seconds given."""
+        self.prune = self._bring(pruner.prune(lambda: self.database, lambda: self.retention))
+        """Built-in task of every app: prunes by the app's retention, or by the seconds given."""
         self.webhooks = Webhooks(self._bring)
-        """Who outside is told what happens."""
+        """The webhooks of the application."""
         self.webhook = self.webhooks.add
-        self._here = Places(self)
-        self._foreign: Foreign | None = None
+        self._clients = ClientsByLoop(self)
+        self._foreign: ForeignEnqueue | None = None
         self._foreign_appender: ForeignAppender | None = None
         self.log = Log(
             self.types,
-            here=self._here.log,
-            there=lambda call: self._here.call(lambda places: call(places.log())),
+            here=self._clients.log,
+            there=lambda call: self._clients.call(lambda clients: call(clients.log())),
             foreign=lambda: self.foreign_appender,
         )
-        """The event log: append to it, read it, wait for those that follow it."""
+        """The event log: append to it, read it, wait for its consumers."""
 
     # ---------------------------------------------------------------- tasks
 
@@ -123,8 +123,8 @@ class Howdah:
     def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]
         """Make a function a task. Its kind is the function's name unless ``name`` says otherwise.
 
-        ``transactional``: the first parameter is a :class:`Transaction`; what is done through it, and the
-        completion of the job, are one commit.
+        ``transactional``: the first parameter is a :class:`Transaction`; its writes and the
+        completion of the job are one commit.
         """
         if function is not None:
             return self._register(function)
@@ -145,21 +145,21 @@ class Howdah:
         handler = Handler(kind, function, executor=executor, transactional=transactional, retries=retry, cost=cost)
         if kind in self.tasks or kind in self._own:
             raise ConfigError(f"two tasks are named {kind!r}; give one of them name=…")
-        task: Task[..., Any] = Task(self, handler, Settings(**settings), largest=self._largest)
+        task: Task[..., Any] = Task(self, handler, TaskSettings(**settings), largest=self._largest)
         try:
             task.check()
         except (ArgumentError, TypeError) as error:
-            raise ConfigError(f"task {kind!r} cannot be so: {error}") from None
+            raise ConfigError(f"invalid settings for task {kind!r}: {error}") from None
         self.tasks[kind] = task
         return task
 
     def _bring(self, handler: Handler) -> Task[..., Any]:
-        task: Task[..., Any] = Task(self, handler, Settings(), largest=self._largest)
+        task: Task[..., Any] = Task(self, handler, TaskSettings(), largest=self._largest)
         self._own[handler.kind] = task
         return task
 
     def schedule(self, name: str, job: NewJob, *, cron: str, zone: str = "UTC", missed: Missed = "once") -> Schedule:
-        """Enqueue ``job`` at every slot of ``cron`` in ``zone``, once each, however many nodes there are."""
+        """Enqueue ``job`` at every slot of ``cron`` in ``zone``, once each, independently of the number of nodes."""
         if name in self.schedules:
             raise ConfigError(f"two schedules are named {name!r}")
         self.schedules[name] = Schedule(name=name, job=job, cron=cron, zone=zone, missed=missed)
@@ -178,8 +178,8 @@ class Howdah:
     def consumer(self, name: str, **settings: Unpack[ConsumerSettings]) -> Callable[[H], H]:
         """Make a coroutine function, or a class with ``handle``, follow the event log.
 
-        It takes ``event``, or ``events`` for a whole batch, and ``tx``: what is done through it and the checkpoint
-        are one commit.
+        It takes ``event``, or ``events`` for a whole batch, and ``tx``: its writes and the checkpoint are
+        one commit.
         """
 
         def register(target: H) -> H:
@@ -194,11 +194,11 @@ class Howdah:
 
     async def enqueue(self, job: NewJob, conn: Any = None) -> Enqueued:
         """Enqueue one job made by :meth:`Task.job`."""
-        return await self._here.client().enqueue(job, conn)
+        return await self._clients.client().enqueue(job, conn)
 
     async def enqueue_many(self, jobs: Iterable[NewJob], *, conn: Any = None) -> list[Enqueued]:
-        """Enqueue all of them or none, by COPY; returns what became of each, in order."""
-        return await self._here.client().enqueue_many(jobs, conn)
+        """Enqueue all of them or none, by COPY; returns the results in order."""
+        return await self._clients.client().enqueue_many(jobs, conn)
 
     def enqueue_sync(self, job: NewJob, conn: Any = None) -> Enqueued:
         """Enqueue one job from synchronous code; with ``conn``, in that connection's transaction."""
@@ -208,20 +208,20 @@ class Howdah:
     def enqueue_many_sync(self, jobs: Iterable[NewJob], *, conn: Any = None) -> list[Enqueued]:
         """Enqueue all of them or none from synchronous code; with ``conn``, in that connection's transaction."""
         if conn is None:
-            return self._here.call(lambda places: places.client().enqueue_many(jobs))
+            return self._clients.call(lambda clients: clients.client().enqueue_many(jobs))
         if is_native(conn) or isinstance(conn, Transaction):
             raise ConfigError(f"{type(conn).__name__} is asynchronous; await enqueue(...) instead")
         return self.foreign.enqueue_sync(list(jobs), conn)
 
     def trace_context(self) -> str | None:
-        """The W3C trace context of the caller, if somebody traces."""
+        """Return the W3C trace context of the caller, if tracing is set up."""
         return telemetry.trace_context()
 
-    # ---------------------------------------------------------------- running and looking after
+    # ---------------------------------------------------------------- running and administration
 
     @property
     def database(self) -> Database:
-        """Where the data lives."""
+        """The database of the application."""
         dsn = self._dsn or dsn_from_environment()
         if dsn is None:
             raise ConfigError("no database is named; pass a DSN to Howdah(), or set HOWDAH_DSN, DATABASE_URL or PGHOST")
@@ -232,66 +232,68 @@ class Howdah:
         self._dsn = dsn
         self._schema = schema or self._schema
         self._foreign = self._foreign_appender = None
-        self._here.part()
+        self._clients.close_all()
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        """The handlers of every task, by kind, and of those that come with Howdah."""
+        """Handlers of all tasks, including the built-in ones, by kind."""
         return {kind: task.handler for kind, task in (self.tasks | self._own).items()}
 
     @property
     def admin(self) -> Admin:
-        """Look at jobs, retry, cancel, pause."""
-        return self._here.admin()
+        """Administration: read, retry and cancel jobs, pause queues."""
+        return self._clients.admin()
 
     @property
     def why(self) -> Why:
-        """Why a job does not run, a consumer does not move, a row is left alone."""
-        return self._here.why()
+        """Diagnosis of a job that does not run, a consumer that does not advance, or a row that is not claimed."""
+        return self._clients.why()
 
     async def migrate(self) -> list[migrate.Migration]:
         """Bring the schema to the version this code needs."""
         return await migrate.migrate(self.database)
 
-    def conductor(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> Conductor:
-        """A node that is ready to run."""
+    def conductor(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> DatabaseNode:
+        """Make a node that is ready to run."""
         if not self.tasks and not self.tables and not self.consumers:
             raise ConfigError(
                 "no task, table or consumer is registered, so there is nothing to work on; decorate one with @app.task"
             )
-        fronts: list[Front] = [JobFront(self.handlers), *(table.front for table in self.tables.values())]
-        return Conductor(
+        sources: list[Source] = [JobSource(self.handlers), *(table.source for table in self.tables.values())]
+        return DatabaseNode(
             self.database,
-            fronts,
+            sources,
             self.webhooks.serving(options or WorkerOptions()),
             retention=self.retention,
             scheduler=self._scheduler if self.schedules else None,
             upkeep=upkeep,
             relay=self.webhooks.relay(self.database),
-            crew=(lambda site, quiet: Crew(self.consumers, self.types, site, quiet)) if self.consumers else None,
+            crew=(lambda context, drain_group: NodeConsumers(self.consumers, self.types, context, drain_group))
+            if self.consumers
+            else None,
         )
 
     def _scheduler(self) -> Scheduler:
-        return Scheduler(self.database, self.schedules, self._here.client())
+        return Scheduler(self.database, self.schedules, self._clients.client())
 
     async def work(self, options: WorkerOptions | None = None) -> None:
-        """Run a node until it is cancelled or, with ``drain``, until nothing is left to do now."""
+        """Run a node until it is cancelled or, with ``drain``, until no work is due."""
         await self.conductor(options).run_until_cancelled()
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
-        await self._here.close()
+        await self._clients.close()
 
     @property
-    def foreign(self) -> Foreign:
+    def foreign(self) -> ForeignEnqueue:
         """Enqueues through connections of other libraries; needs no DSN of its own."""
         if self._foreign is None:
-            self._foreign = Foreign(self._schema, contrib.borrow)
+            self._foreign = ForeignEnqueue(self._schema, contrib.wrap)
         return self._foreign
 
     @property
     def foreign_appender(self) -> ForeignAppender:
         """Appends through connections of other libraries; needs no DSN of its own."""
         if self._foreign_appender is None:
-            self._foreign_appender = ForeignAppender(self._schema, contrib.borrow)
+            self._foreign_appender = ForeignAppender(self._schema, contrib.wrap)
         return self._foreign_appender

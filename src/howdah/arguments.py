@@ -17,7 +17,7 @@ from msgspec import inspect as types
 from msgspec.structs import astuple
 
 from howdah.errors import ArgumentError, ConfigError, Poison
-from howdah.secret import Secret, masked, pointers
+from howdah.secrets import Secret, masked, pointers
 
 LARGEST = 1024 * 1024
 DEEPEST = 100
@@ -27,7 +27,7 @@ _DECOY = uuid4().hex
 
 
 def encode_other(value: Any) -> Any:
-    """What msgspec cannot encode by itself: a pydantic model. A :class:`Secret` is refused."""
+    """Encode hook for msgspec: encodes pydantic models and rejects a :class:`Secret`."""
     if isinstance(value, Secret):
         raise TypeError("a Secret is sent only as an argument annotated Secret[…]; reveal() it where others may see it")
     if hasattr(value, "model_dump"):
@@ -36,7 +36,7 @@ def encode_other(value: Any) -> Any:
 
 
 def reveal(value: Any) -> Any:
-    """The same, and a :class:`Secret` as what it is."""
+    """Encode hook for msgspec that also encodes the value of a :class:`Secret`."""
     return value.reveal() if isinstance(value, Secret) else encode_other(value)
 
 
@@ -49,10 +49,10 @@ def _encoder(hook: Callable[[Any], Any]) -> msgspec.json.Encoder:
 
 
 def encode(value: Any, *, what: str, largest: int = LARGEST, hook: Callable[[Any], Any] = encode_other) -> bytes:
-    """``value`` as JSON that PostgreSQL keeps unharmed, or :class:`ArgumentError`."""
+    """Encode ``value`` as JSON that PostgreSQL stores unchanged, or raise :class:`ArgumentError`."""
     try:
         data = _encoder(hook).encode(value)
-        _ONE_VALUE.decode(data)  # msgspec.Raw is copied as it is, and could end the value and add to what surrounds it
+        _ONE_VALUE.decode(data)  # msgspec.Raw is copied unchecked, so it could close the value and inject JSON after it
         data.decode()
     except Exception as error:
         raise _unsendable(error, what) from None
@@ -92,7 +92,7 @@ class Arguments:
         self._what = f"the call of task {kind!r}"
         self._function = function
         self.injected: dict[str, str] = {}
-        """Parameter name by what is put there when the handler runs: ``tx``."""
+        """Parameter name by the kind of object that is injected there when the handler runs (``tx``)."""
         fields: list[tuple[str, Any, Any]] = []
         self._positional: list[str] = []
         hints = _hints(kind, function)
@@ -110,7 +110,7 @@ class Arguments:
             fields.append((name, hint, _field(parameter.default)))
         self._names = [name for name, _, _ in fields]
         self._spread = 0 if by_keyword else len(self._positional)
-        # required after optional is fine: everything travels by name
+        # kw_only: a required parameter may follow an optional one, because arguments are stored by name
         self._struct = msgspec.defstruct(
             "Arguments", fields, forbid_unknown_fields=True, kw_only=True, namespace={"__module__": __name__}
         )
@@ -119,20 +119,20 @@ class Arguments:
         except TypeError as error:
             raise ConfigError(f"task {kind!r} has a parameter of a type that cannot travel as JSON: {error}") from None
         self.secrets = pointers(self._struct)
-        """Where in the payload secrets are."""
+        """JSON pointers to the secrets in the payload."""
         self._takes_null = any(_takes_null(types.type_info(hint)) for _, hint, _ in fields)
         self._hook = reveal if self.secrets else encode_other
         self._write = _encoder(self._hook).encode
         self._read = self._decoder.decode
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], largest: int = LARGEST) -> bytes:
-        """The payload of a call, or :class:`ArgumentError` with nothing sent."""
+        """Encode the payload of a call, or raise :class:`ArgumentError` before anything is sent."""
         values = self._named(args, kwargs) if args else kwargs
         try:
             payload = self._write(values)
         except Exception as error:
             raise _unsendable(error, self._what) from None
-        # of most types nothing else can be read than what was meant: what is wrong is found then
+        # for most types the decoding below finds every error, so the slower checks are skipped
         if len(payload) > largest or b"\\" in payload or self._takes_null:
             _check(payload, values, what=self._what, largest=largest, hook=self._hook)
         if self.secrets:
@@ -157,7 +157,7 @@ class Arguments:
         return values
 
     def _refuse_elsewhere(self, values: Mapping[str, Any]) -> None:
-        """A secret in a place that is not marked would be shown."""
+        """Reject a secret in an argument that is not annotated as one, because it would be displayed."""
         sent = msgspec.json.decode(msgspec.json.encode(values, enc_hook=_disguise))
         if _DECOY.encode() in msgspec.json.encode(masked(sent, self.secrets)):
             raise ArgumentError(
@@ -165,17 +165,17 @@ class Arguments:
             )
 
     def decode(self, payload: bytes) -> Any:
-        """The typed arguments, or :class:`ArgumentError`."""
+        """Decode a payload to typed arguments, or raise :class:`ArgumentError`."""
         try:
             return self._decoder.decode(payload)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise self._misfit(error) from None
 
     def _misfit(self, error: Exception) -> ArgumentError:
-        return ArgumentError(f"task {self.kind!r} cannot be called so: {_reword(str(error))}")
+        return ArgumentError(f"task {self.kind!r} cannot be called with these arguments: {_reword(str(error))}")
 
     def call(self, payload: bytes, extra: Mapping[str, Any] | None = None) -> Any:
-        """Call the handler with this payload and what is injected; a payload that does not fit is :class:`Poison`."""
+        """Call the handler with this payload and the injected objects; raises :class:`Poison` if it does not fit."""
         try:
             values = astuple(self._decoder.decode(payload))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -209,7 +209,7 @@ def _field(default: Any) -> Any:
 
 
 def _takes_null(info: types.Type) -> bool:
-    """Whether ``null``, which is what NaN turns into, might be read, or read over, where this type is expected."""
+    """Return whether this type might accept or ignore ``null``, which is the encoding of NaN."""
     match info:
         case types.CollectionType(item_type=item):
             return _takes_null(item)
@@ -223,7 +223,7 @@ def _disguise(value: Any) -> Any:
 
 
 def decode_other(kind: Any, value: Any) -> Any:
-    """Make what msgspec cannot make by itself: a :class:`Secret`, a pydantic model."""
+    """Decode hook for msgspec: makes a :class:`Secret` or a pydantic model."""
     if kind is Secret or typing.get_origin(kind) is Secret:
         return Secret(_confide(value, *typing.get_args(kind)))
     if hasattr(kind, "model_validate"):
@@ -235,12 +235,12 @@ def _confide(value: Any, kind: Any = Any) -> Any:
     try:
         return msgspec.convert(value, kind, dec_hook=decode_other, str_keys=True)
     except Exception:
-        # not a word of what it was: some messages quote it
+        # the original message is dropped, because some messages quote the value
         raise ValueError(f"Expected a secret `{getattr(kind, '__name__', kind)}`, got something else") from None
 
 
 def _reword(text: str) -> str:
-    """msgspec speaks of objects and fields; our users of arguments."""
+    """Replace the words object and field in a message of msgspec by argument."""
     text = text.replace("Object missing required field", "missing argument").replace(
         "Object contains unknown field", "unknown argument"
     )

@@ -1,138 +1,184 @@
-"""Settings: from `howdah.toml`, the environment and flags, in that order, each on top of the one before."""
+"""Reads settings: ``howdah.toml``, then the environment, then flags; each overrides the one before."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
 import os
-import re
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, TypeVar
-
-import msgspec
+from typing import Any, TypeVar
 
 from howdah.app import Howdah
+from howdah.control_plane.options import ServeOptions
 from howdah.errors import ConfigError
-from howdah.fleet.options import ServeOptions
-from howdah.jobs.labels import check_label
-from howdah.notices.said import webhooks_of
-from howdah.notices.webhook import Webhook
-from howdah.parts import PARTS, Keep, Serve
-from howdah.pg.database import Database, dsn_from_environment
-from howdah.redact import KEYS, Hook, Redact
+from howdah.maintenance.pruner import Retention
+from howdah.option_types import seconds as seconds  # a duration as the settings have it
+from howdah.options import Given, Option, OptionError, named, options_of, variable
+from howdah.postgres.database import Database, dsn_from_environment
+from howdah.redact import Hook, Redact
+from howdah.settings import AppOptions, DevOptions, LogOptions, ProcessOptions
 from howdah.task import Task
-from howdah.upkeep.pruner import Retention
-from howdah.work.options import WorkerOptions, parse_queues
+from howdah.webhooks.webhook import Webhook, webhooks_of
+from howdah.worker.options import WorkerOptions
 
 T = TypeVar("T")
 FILE = "howdah.toml"
 DEV_NOTE = Path(".howdah/dsn")
 """Where `howdah dev` notes its database for other commands in the same folder."""
-DURATIONS = ("poll", "heartbeat", "lease", "grace", "rebalance", "dispatch")
-SERVE_DURATIONS = ("heartbeat", "offline_after")
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+CLASSES = (AppOptions, WorkerOptions, ProcessOptions, Retention, LogOptions, ServeOptions, DevOptions)
+"""The classes of options whose keys the file may have."""
+ELSEWHERE = ("sidecar",)
+"""Tables of the file that other packages declare; the commands of these packages check their keys."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was said about this installation; ``None`` means not said."""
+@dataclass(frozen=True)
+class Settings:
+    """The options that are given, by key; the others have their defaults."""
 
-    app: str | None = None
-    """Where the application object is, as ``module:attribute``."""
-    dsn: str | None = None
-    schema: str | None = None
-    slots: int | None = None
-    """Jobs running at once; `concurrency` is the same."""
-    queues: dict[str, int | None] | None = None
-    poll: float | None = None
-    heartbeat: float | None = None
-    lease: float | None = None
-    grace: float | None = None
-    notify: bool | None = None
-    rebalance: float | None = None
-    dispatch: float | None = None
-    leader: Literal["lease", "advisory"] | None = None
-    """How the leader of the consumers is chosen."""
-    processes: int | None = None
-    metrics: str | None = None
-    """``host:port`` of the node's own metrics and health page."""
-    server: str | None = None
-    """The URL of a control plane: work through it, without a database."""
-    token: str | None = None
-    """What opens it."""
-    token_file: str | None = None
-    """The file the token is in."""
-    ca: str | None = None
-    """The file of the authority that signed the certificate of the control plane."""
-    labels: list[str] | None = None
-    """What this node has that jobs may require."""
-    serve: Serve | None = None
-    retention: Keep | None = None
-    redact: str | None = None
-    """A regular expression of keys whose values nobody is shown."""
-    webhook: list[Webhook] | None = None
-    """Who outside is told what happens, besides those the application names."""
-    log_level: Literal["debug", "info", "warning", "error", "critical"] | None = None
-    log_json: bool | None = None
+    given: Mapping[str, Given] = field(default_factory=dict, repr=False)
+    webhooks: tuple[Webhook, ...] = ()
+    """The webhooks of the file and the environment."""
 
-    def over(self, **flags: Any) -> Settings:
-        """These settings with ``flags`` on top; a flag that is ``None`` was not given."""
-        given = {name: value for name, value in flags.items() if value is not None}
-        return msgspec.structs.replace(self, **given)
+    def over(self, flags: Mapping[str, Given]) -> Settings:
+        """Return these settings, overridden by ``flags``."""
+        return dataclasses.replace(self, given=_merge(self.given, flags))
+
+    def of(self, cls: type[T], default: T | None = None) -> T:
+        """Return the options of a class; those that are not given are as in ``default``."""
+        given = {each.name: self.given[each.key] for each in options_of(cls) if each.key in self.given}
+        values: Any = {name: each.value for name, each in given.items()}
+        if default is not None and not given:
+            return default
+        try:
+            return cls(**values) if default is None else dataclasses.replace(default, **values)  # type: ignore[type-var]
+        except OptionError as error:
+            where = [f"{name} is set by {given[name].source}" for name in error.names if name in given]
+            raise ConfigError("; ".join([str(error), *where])) from None
+
+    @property
+    def app(self) -> str | None:
+        """The name of the application, ``module:attribute``."""
+        return self.of(AppOptions).app
 
     def database(self) -> Database:
-        """Where the data lives: what was said here and in the environment, else what `howdah dev` runs here."""
-        dsn = self.dsn or _dsn_of_dev()
+        """Return the database that is given, else the one that `howdah dev` runs in this folder."""
+        options = self.of(AppOptions)
+        dsn = options.dsn or _dsn_of_dev()
         if dsn is None:
             raise ConfigError(
                 "no database is named; give --dsn, set HOWDAH_DSN, DATABASE_URL or PGHOST,"
                 f' or write dsn = "…" into {FILE}'
             )
-        return Database(dsn, schema=self.schema or "howdah")
+        return Database(dsn, schema=options.schema or "howdah")
 
     def redaction(self, hook: Hook | None = None) -> Redact:
-        """What people are shown of jobs: these keys are hidden, and then the application has its say."""
-        return Redact(KEYS if self.redact is None else self.redact, hook)
-
-    def worker_options(self, **more: Any) -> WorkerOptions:
-        """How a worker behaves, with the defaults for what was not said."""
-        names = ("slots", "queues", "labels", *DURATIONS, "notify", "leader")
-        said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        for label in self.labels or ():
-            check_label(label)
-        return WorkerOptions(**said, **more)
-
-    def serve_options(self, **flags: Any) -> ServeOptions:
-        """How a control plane behaves, with ``flags`` on top and the defaults for what was not said."""
-        said = msgspec.structs.asdict(self.serve or Serve()) | {k: v for k, v in flags.items() if v is not None}
-        return ServeOptions(**{name: value for name, value in said.items() if value is not None})
-
-    def keep(self, default: Retention | None = None) -> Retention:
-        """How long finished jobs are kept, with ``default`` for what was not said."""
-        default, said = default or Retention(), self.retention or Keep()
-        return Retention(
-            done=default.done if said.done is None else said.done,
-            failed=default.failed if said.failed is None else said.failed,
-            logs=default.logs if said.logs is None else said.logs,
-            audit=default.audit if said.audit is None else said.audit,
-        )
+        """Return the masking of values in output; the application's ``hook`` is called after it."""
+        return Redact(self.of(AppOptions).redact, hook)
 
 
-def load(path: str | None = None) -> Settings:
-    """The settings of this folder: the file (found upwards unless ``path`` names it), then the environment."""
+def load(path: str | None = None, *more: type) -> Settings:
+    """Read the settings file (found upwards unless ``path`` names it) and the environment.
+
+    ``more`` are classes of options besides :data:`CLASSES`.
+    """
     file = find(path or os.environ.get("HOWDAH_CONFIG"))
-    said, above = _from_file(file) if file else {}, _from_environment(os.environ)
-    for part in PARTS:
-        if part in said and part in above:  # what only the file says of it stays
-            fields = msgspec.structs.asdict(above[part])
-            above[part] = msgspec.structs.replace(said[part], **{k: v for k, v in fields.items() if v is not None})
-    told = _named(
-        str(file or "the environment"), lambda raw: webhooks_of(raw, os.environ, seconds), said.pop("webhook", [])
-    )
-    return Settings(**(said | above), webhook=told or None).over(dsn=dsn_from_environment())
+    table = _table(file) if file else {}
+    known = [each for cls in (*CLASSES, *more) for each in options_of(cls)]
+    given = _merge(_from_file(file, table, known) if file else {}, _from_environment(os.environ, known))
+    return Settings(given, tuple(webhooks_of(table.get("webhook", []), os.environ, str(file))))
+
+
+def find(path: str | None = None, start: Path | None = None) -> Path | None:
+    """Return ``path``, else the nearest `howdah.toml`, or `pyproject.toml` with `[tool.howdah]`, upwards."""
+    if path is not None:
+        if not Path(path).is_file():
+            raise ConfigError(f"{path}: there is no such file")
+        return Path(path)
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / FILE).is_file():
+            return folder / FILE
+        project = folder / "pyproject.toml"
+        if project.is_file() and "howdah" in _read(project).get("tool", {}):
+            return project
+    return None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _table(file: Path) -> dict[str, Any]:
+    table = _read(file)
+    if file.name == "pyproject.toml":
+        table = table.get("tool", {}).get("howdah", {})
+    return table
+
+
+def _from_file(file: Path, table: Mapping[str, Any], known: Sequence[Option]) -> dict[str, Given]:
+    options = {key: each for each in known for key in each.keys}
+    sections = {each.section for each in known} - {""}
+    given: dict[str, Given] = {}
+    for key, value in _keys(file, table, sections):
+        if key not in options:
+            raise ConfigError(f"{file}: unknown key {key!r}{_meant(key, [*options, *sections, *ELSEWHERE, 'webhook'])}")
+        _add(given, options[key], f"{file}: {key}", options[key].read, value)
+    return given
+
+
+def _keys(file: Path, table: Mapping[str, Any], sections: Container[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of the file, those of a table with its name before them."""
+    for name, value in table.items():
+        if name in sections:
+            if not isinstance(value, dict):
+                raise ConfigError(f"{file}: {name} must be a table, got {value!r}; write [{name}] above its keys")
+            yield from ((f"{name}.{inner}", each) for inner, each in value.items())
+        elif name not in ("webhook", *ELSEWHERE):
+            yield name, value
+
+
+def _meant(key: str, known: Sequence[str]) -> str:
+    """Name the nearest key of the same table, else all of them."""
+    section, _, name = key.rpartition(".")
+    beside = sorted({each.rpartition(".")[2] for each in known if each.rpartition(".")[0] == section})
+    close = difflib.get_close_matches(name, beside, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known keys are {', '.join(beside)}"
+
+
+def _from_environment(environ: Mapping[str, str], known: Sequence[Option]) -> dict[str, Given]:
+    given: dict[str, Given] = {}
+    for each in known:
+        for key in each.keys:
+            if text := environ.get(variable(key)):
+                _add(given, each, variable(key), each.parse, text)
+    if dsn := dsn_from_environment():
+        given["dsn"] = Given(dsn, "the environment")
+    return given
+
+
+def _add(given: dict[str, Given], option: Option, source: str, read: Callable[[Any], Any], value: Any) -> None:
+    """Add an option that ``source`` gives."""
+    if option.key in given:
+        raise ConfigError(f"{given[option.key].source} and {source} are the same option; set one of them")
+    try:
+        given[option.key] = Given(read(value), source)
+    except ConfigError as error:
+        raise ConfigError(named(source, error)) from None
+
+
+def _merge(below: Mapping[str, Given], above: Mapping[str, Given]) -> dict[str, Given]:
+    """Return the options of two sources; one given above overrides also the file that holds it below."""
+    files = {f"{key}_file" for key in above}
+    return {key: each for key, each in below.items() if key not in files} | dict(above)
 
 
 def _dsn_of_dev() -> str | None:
@@ -164,40 +210,6 @@ def load_app(spec: str) -> Howdah:
     return found
 
 
-def find(path: str | None = None, start: Path | None = None) -> Path | None:
-    """The settings file: ``path``, or the nearest `howdah.toml` or `pyproject.toml` with `[tool.howdah]` upwards."""
-    if path is not None:
-        if not Path(path).is_file():
-            raise ConfigError(f"{path}: there is no such file")
-        return Path(path)
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents):
-        if (folder / FILE).is_file():
-            return folder / FILE
-        project = folder / "pyproject.toml"
-        if project.is_file() and "howdah" in _read(project).get("tool", {}):
-            return project
-    return None
-
-
-def seconds(text: str | float) -> float:
-    """Read a duration: seconds, or a number with a unit.
-
-    >>> seconds("90s"), seconds("15m"), seconds("14d"), seconds("1h30m"), seconds("2.5")
-    (90.0, 900.0, 1209600.0, 5400.0, 2.5)
-    """
-    if isinstance(text, str):
-        compact = text.strip().lower().replace(" ", "")
-        if re.fullmatch(r"(\d+(\.\d+)?(ms|[smhdw]))+", compact):
-            parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhdw])", compact)
-            return sum(float(number) * UNITS[unit] for number, unit in parts)
-        if re.fullmatch(r"\d+(\.\d+)?", compact):
-            return float(compact)
-    elif isinstance(text, int | float) and not isinstance(text, bool) and 0 <= text < float("inf"):
-        return float(text)
-    raise ConfigError(f"{text!r} is not a duration; write 90s, 15m, 24h or 14d")
-
-
 def _import(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
@@ -210,82 +222,3 @@ def _import(name: str) -> ModuleType:
         raise ConfigError(f"module {name!r} cannot be imported: {error}") from error
     except Exception as error:
         raise ConfigError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
-
-
-def _from_file(file: Path) -> dict[str, Any]:
-    table = _read(file)
-    if file.name == "pyproject.toml":
-        table = table.get("tool", {}).get("howdah", {})
-    known: dict[str, tuple[Any, Any]] = {"": (table, (*Settings.__struct_fields__, "concurrency"))}
-    known |= {f"{key}.": (table.get(key), part.__struct_fields__) for key, part in PARTS.items()}
-    for key, (said, fields) in known.items():
-        for name in said if isinstance(said, dict) else ():
-            if name not in fields:
-                raise ConfigError(f"{file}: unknown key {key + name!r}{_meant(name, fields)}")
-    return _settle(table, str(file), lambda key: f"{file}: {key}", strict=True)
-
-
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    table: dict[str, Any] = {}
-    for name in (*Settings.__struct_fields__, "concurrency"):
-        value = environ.get(f"HOWDAH_{name.upper()}")
-        if value and name not in PARTS and name != "webhook":
-            table[name] = value.lower() if name in ("notify", "leader", "log_json", "log_level") else value
-    for key, part in PARTS.items():
-        said = {name: environ.get(f"HOWDAH_{key}_{name}".upper()) for name in part.__struct_fields__}
-        if any(said.values()):
-            table[key] = {name: value for name, value in said.items() if value}
-    return _settle(table, "the environment", lambda key: f"HOWDAH_{key.upper().replace('.', '_')}", strict=False)
-
-
-def _settle(table: Mapping[str, Any], source: str, name: Callable[[str], str], *, strict: bool) -> dict[str, Any]:
-    """The table of one source with every value in its own type; ``name`` says what a key is called there."""
-    table = dict(table)
-    raw = {"webhook": table.pop("webhook")} if "webhook" in table else {}
-    if "concurrency" in table:
-        if "slots" in table:
-            raise ConfigError(f"{source}: slots and concurrency are the same; say one of them")
-        table["slots"] = table.pop("concurrency")
-    for key in DURATIONS:
-        if key in table:
-            table[key] = _named(name(key), seconds, table[key])
-    for part, times in (("retention", Keep.__struct_fields__), ("serve", SERVE_DURATIONS)):
-        if isinstance(table.get(part), dict):
-            table[part] = {
-                key: _named(name(f"{part}.{key}"), seconds, value) if key in times else value
-                for key, value in table[part].items()
-            }
-    if isinstance(table.get("labels"), str):
-        table["labels"] = [label.strip() for label in table["labels"].split(",") if label.strip()]
-    if isinstance(table.get("queues"), list):
-        table["queues"] = ",".join(map(str, table["queues"]))
-    if isinstance(table.get("queues"), str):
-        table["queues"] = _named(name("queues"), parse_queues, table["queues"])
-    if isinstance(table.get("log_level"), str):
-        table["log_level"] = table["log_level"].lower()
-    try:
-        settings = msgspec.convert(table, Settings, strict=strict)
-    except msgspec.ValidationError as error:
-        said, _, where = str(error).partition(" - at `$.")
-        raise ConfigError(f"{name(where.rstrip('`'))}: {said[:1].lower()}{said[1:]}") from None
-    given = {key: getattr(settings, key) for key in Settings.__struct_fields__}
-    return {key: value for key, value in given.items() if value is not None} | raw
-
-
-def _named(name: str, read: Callable[[Any], T], value: object) -> T:
-    try:
-        return read(value)
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {error}") from None
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{file}: {error}") from None
-
-
-def _meant(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known keys are {', '.join(sorted(known))}"

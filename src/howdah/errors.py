@@ -1,23 +1,23 @@
-"""Everything Howdah raises, in one tree.
+"""The exceptions that Howdah raises.
 
     HowdahError
-    ├── ConfigError            what you asked for cannot work
-    ├── ArgumentError          these arguments cannot be enqueued; nothing was
+    ├── ConfigError            invalid configuration or use
+    ├── ArgumentError          invalid arguments; nothing was enqueued
     ├── DatabaseUnreachable    no answer from PostgreSQL
-    │   └── DatabaseFull       it answered that it has no room left; nothing happened
+    │   └── DatabaseFull       the server has no room left; nothing was changed
     ├── KeyHeld                another open transaction holds the unique key; nothing was enqueued
     ├── SchemaError            the database is not at the version this code needs
-    ├── LeaseLost              the job, or the share of a consumer, is no longer ours
+    ├── LeaseLost              the lease of the job or of the consumer was lost
     ├── TransactionLost        the server ended the transaction of a job
     ├── StreamConflict         the stream is not at the version the append expected
     ├── NoEvents               an append without events
-    ├── EventError             an event cannot be written or read as asked
-    └── ConsecutiveFailures    a consumer failed too often, and stops the node as it was told to
+    ├── EventError             an event cannot be written or read
+    └── ConsecutiveFailures    a consumer failed too often with ``on_failure="stop_worker"``
 
-    Poison                     raised by a handler: never retry this job
-    Retry                      raised by a handler: retry, after this long
-    CodedError                 raised by a handler: failed, and of which class
-    └── RateLimited            what it needs answered "not so fast"
+    Poison                     raised by a handler: do not retry this job
+    Retry                      raised by a handler: retry after this delay
+    CodedError                 raised by a handler: failed, with an error code
+    └── RateLimited            a rate limit of a dependency was hit
 
 A handler that fails raises its own exception; Howdah never wraps it.
 """
@@ -26,15 +26,15 @@ from __future__ import annotations
 
 
 class HowdahError(Exception):
-    """The root of everything Howdah raises by itself."""
+    """Base class of the exceptions Howdah raises."""
 
 
 class ConfigError(HowdahError):
-    """What you asked for cannot work; the message says why and what to change."""
+    """Invalid configuration or use of the API; the message says why and what to change."""
 
 
 class ArgumentError(HowdahError, ValueError):
-    """The arguments of a job cannot be sent as they are; nothing was enqueued."""
+    """The arguments of a job are invalid; nothing was enqueued."""
 
 
 class DatabaseUnreachable(HowdahError):
@@ -42,7 +42,7 @@ class DatabaseUnreachable(HowdahError):
 
 
 class DatabaseFull(DatabaseUnreachable):
-    """PostgreSQL has no room left on its disk, in its memory or for another connection; nothing happened."""
+    """PostgreSQL has no room left on its disk, in its memory or for another connection; nothing was changed."""
 
 
 class KeyHeld(HowdahError):
@@ -61,23 +61,23 @@ class SchemaError(HowdahError):
 
 
 class LeaseLost(HowdahError):
-    """The job, or the share of a consumer, is no longer ours: somebody else may hold it."""
+    """The lease of the job, or of the consumer's partition, was lost; another node may hold it."""
 
 
 class TransactionLost(HowdahError):
-    """The server ended the transaction of a job, and with it everything it wrote."""
+    """The server ended the transaction of a job, so everything it wrote was rolled back."""
 
 
 class StreamConflict(HowdahError):
-    """The stream is not at the version the append expected; nothing was appended. Read it again and decide anew."""
+    """The stream is not at the version the append expected; nothing was appended. Read it again and retry."""
 
 
 class NoEvents(HowdahError, ValueError):
-    """An append was asked for without events."""
+    """An append without events."""
 
 
 class EventError(HowdahError, ValueError):
-    """An event cannot be written, or read, as it was asked; the message says why."""
+    """An event cannot be written or read; the message says why."""
 
 
 class ConsecutiveFailures(HowdahError):
@@ -100,10 +100,10 @@ class Retry(Exception):
 
 
 class CodedError(Exception):
-    """Raise it in a handler to say of which class a failure is; the class decides whether a retry is of use.
+    """Raise it in a handler to fail with an error code, which decides whether the job is retried.
 
-    ``code`` is RATE_LIMITED, AUTH_FAILED, TIMEOUT, AGENT_ERROR or INVALID_SPEC. ``hold``: all nodes leave
-    this kind of job alone until it is time to try again, or for so many seconds.
+    ``code`` is RATE_LIMITED, AUTH_FAILED, TIMEOUT, AGENT_ERROR or INVALID_SPEC. ``hold``: no node
+    claims this kind of job until the retry is due, or for this many seconds.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class CodedError(Exception):
 
 
 class RateLimited(CodedError):
-    """Raise it in a handler when what it needs answered "not so fast"."""
+    """Raise it in a handler when a rate limit of a dependency was hit."""
 
     def __init__(self, reason: str = "", *, retry_after: float | None = None, hold: bool | float = False) -> None:
         super().__init__(reason, code="RATE_LIMITED", retry_after=retry_after, hold=hold)

@@ -1,4 +1,4 @@
-"""Handler: the user's function with everything needed to run it."""
+"""Handlers: the user's functions with their settings and parameters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from howdah.arguments import Arguments
 from howdah.errors import ConfigError
 from howdah.job import Job
 from howdah.outcome import Ack
+from howdah.redact import spellings, told
 from howdah.retry import Backoff, Retries
-from howdah.scrub import spellings, told
-from howdah.secret import leaves, marks
+from howdah.secrets import leaves, marks
 from howdah.store import Transaction
 
 Executor = Literal["async", "thread", "process"]
@@ -27,9 +27,9 @@ class Handler:
 
     has_after = False
     cost = 1
-    """Slots an attempt takes."""
+    """Slots an attempt occupies."""
     ends_within = 0.0
-    """Seconds a cancelled attempt may take to end what it started; its job is not given to others before."""
+    """Seconds a cancelled attempt may take to clean up; its job is not released before that."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Handler:
     ) -> None:
         check_name("kind", kind)
         if not isinstance(cost, int) or isinstance(cost, bool) or cost < 1:
-            raise ConfigError(f"the cost of task {kind!r} is a number of slots from 1 on, got {cost!r}")
+            raise ConfigError(f"the cost of task {kind!r} must be a whole number of slots of at least 1, got {cost!r}")
         self.cost = cost
         self.kind = kind
         check_body(f"task {kind!r}", function)
@@ -65,50 +65,50 @@ class Handler:
         if transactional and "tx" not in self.arguments.injected:
             raise ConfigError(f"task {kind!r} is transactional, so it must take a parameter annotated `Transaction`")
         if not transactional and self.arguments.injected:
-            raise ConfigError(f"task {kind!r} takes a Transaction; say transactional=True")
+            raise ConfigError(f"task {kind!r} takes a Transaction; set transactional=True")
 
     def call(self, job: Job, extra: Mapping[str, Any] | None = None) -> Any:
-        """Call the function for this job, with what is injected."""
+        """Call the function for this job, with the injected objects."""
         if job.meta_json is not None or self.secrets:
             keep_secret(job, self.secrets)
         return self.arguments.call(job.payload, extra)
 
     async def after(self, job: Job, ack: Ack) -> None:
-        """Called when an attempt is over, however it ended, if ``has_after``."""
+        """Hook that runs after every attempt, whatever its outcome, if ``has_after``."""
 
     def __repr__(self) -> str:
         return f"Handler({self.kind!r}, {self.executor})"
 
 
 def keep_secret(job: Job, secrets: Sequence[str] = ()) -> None:
-    """From here on no text that is kept shows the secrets of this job: those named, and those it is marked with."""
+    """Redact the secrets of this job, from these pointers and its metadata, in all text stored from here on."""
     places = (*secrets, *marks(job.meta_json))
     if not places:
         return
     try:
         told.set(spellings(leaves(msgspec.json.decode(job.payload), places)))
     except (msgspec.DecodeError, UnicodeDecodeError):
-        pass  # it cannot be read, so the handler will not see it either
+        pass  # the payload is invalid, so the handler does not receive it either
 
 
 def check_body(what: str, function: object) -> None:
-    """Refuse functions with ``yield`` in them: to call one makes a generator and runs nothing of its body."""
+    """Reject generator functions: calling one runs nothing of its body."""
     for each in (function, getattr(type(function), "__call__", None)):  # noqa: B004 - the method itself is wanted
         if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
-            raise ConfigError(f"{what} has a `yield`, so to call it would not run it; return the result, without yield")
+            raise ConfigError(f"{what} has a `yield`, so calling it would not run its body; return the result instead")
 
 
 def is_unfinished(value: object) -> bool:
-    """Whether a handler returned something that has yet to run, a coroutine or a generator, instead of a result."""
-    kind = type(value)  # not isinstance: that asks the value itself, whose code may raise
+    """Return whether a handler returned a coroutine or a generator, which has yet to run, instead of a result."""
+    kind = type(value)  # not isinstance: it runs code of the value, which may raise
     try:
         return hasattr(kind, "__await__") or issubclass(kind, GeneratorType | AsyncGeneratorType)
-    except Exception:  # its class has code of its own
+    except Exception:  # its metaclass may override the check
         return False
 
 
 async def finished(value: Any) -> Any:
-    """Await what a handler returned until it is a result; a generator is a :class:`TypeError`: its body did not run."""
+    """Await the returned value until it is a result; raises :class:`TypeError` for a generator."""
     while is_unfinished(value):
         if not inspect.isawaitable(value):
             raise TypeError(f"the handler returned a {type(value).__name__}, so its body did not run; return a result")
@@ -117,7 +117,20 @@ async def finished(value: Any) -> Any:
 
 
 def check_name(what: str, name: object) -> str:
-    """Refuse names that cannot be the ``what`` of a job."""
+    """Reject a name that cannot be the ``what`` (kind, queue, key) of a job."""
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
         raise ConfigError(f"{what} must be 1 to {LONGEST_NAME} printable characters, got {name!r}")
     return name
+
+
+def check_label(label: object) -> str:
+    """Reject an invalid label."""
+    if (
+        not isinstance(label, str)
+        or not 1 <= len(label) <= 50
+        or not label.isprintable()
+        or "+" in label
+        or "," in label
+    ):
+        raise ConfigError(f"a label is 1 to 50 printable characters without '+' or ',', got {label!r}")
+    return label

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from howdah.errors import HowdahError
-from howdah.secret import MARK
+from howdah.secrets import MARK
 
 
 class State(StrEnum):
-    """Where a job stands. ``queued`` covers scheduled and waiting to retry."""
+    """State of a job. ``queued`` includes scheduled jobs and jobs waiting for a retry."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -26,7 +26,7 @@ class Job(msgspec.Struct, gc=False):
     """One job under lease. ``token`` rises with every claim: pass it along to fence external effects."""
 
     id: Any
-    """A number; for rows of your own table, whatever its key is."""
+    """A number; for rows of your own table, the value of its primary key."""
     queue: str
     kind: str
     attempt: int
@@ -52,7 +52,7 @@ class Job(msgspec.Struct, gc=False):
         return given
 
     def __repr__(self) -> str:
-        # without the payload: there may be secrets in it
+        # without the payload, which may hold secrets
         return f"Job({self.id!r}, {self.kind!r}, queue={self.queue!r}, attempt={self.attempt}, token={self.token})"
 
     @property

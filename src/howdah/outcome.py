@@ -1,4 +1,4 @@
-"""How an attempt ends: what a handler may return, and what is told to the store."""
+"""Outcomes of attempts: the values a handler may return, and the acks that a store records."""
 
 from __future__ import annotations
 
@@ -11,35 +11,50 @@ from typing import Any
 
 import msgspec
 
+from howdah.arguments import encode
 from howdah.errors import ArgumentError
 from howdah.job import Job
+from howdah.redact import LONGEST_MESSAGE, describe, keep, message_of
 from howdah.retry import seconds
-from howdah.scrub import LONGEST_MESSAGE, keep, message_of
+
+
+def result_of(value: Any, largest: int) -> tuple[bytes | None, str | None]:
+    """Encode the result of a handler as JSON; or return None and the reason why it cannot be stored.
+
+    Never raises, even if code of the value does: the work is done and must not be repeated because of its result.
+
+    >>> result_of([1], 100), result_of({"a": object()}, 100)
+    ((b'[1]', None), (None, 'the result cannot be sent as JSON: a object has no JSON form'))
+    """
+    try:
+        return encode(value, what="the result", largest=largest), None
+    except BaseException as error:
+        return None, keep(message_of(error) or describe(error)[0], LONGEST_MESSAGE)
 
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Return it from a handler: run again after ``seconds``, at most ten years; no attempt is used."""
+    """Return it from a handler to run the job again after ``seconds``, at most ten years, without using an attempt."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Return it from a handler: this job is no longer wanted."""
+    """Return it from a handler to cancel the job."""
 
     reason: str = ""
 
 
 def clean(value: Any) -> Any:
-    """What a handler returned, with the delay of a :class:`Snooze` and the reason of a :class:`Cancel` storable.
+    """Make the delay of a :class:`Snooze` and the reason of a :class:`Cancel` storable.
 
-    Raises :class:`ArgumentError` for a delay that is no number of seconds. Anything else is returned as it is.
+    Raises :class:`ArgumentError` if the delay is not a number of seconds. Other values are returned unchanged.
 
     >>> clean(Snooze(10**30)), clean(Cancel("not\\0wanted")), clean(17)
     (Snooze(seconds=315360000.0), Cancel(reason='not\\\\0wanted'), 17)
     """
-    kind = type(value)  # not isinstance: that asks the value itself, whose code may raise
+    kind = type(value)  # not isinstance: it runs code of the value, which may raise
     if issubclass(kind, Snooze):
         delay = seconds(value.seconds)
         if delay is None:
@@ -51,7 +66,7 @@ def clean(value: Any) -> Any:
 
 
 class Outcome(StrEnum):
-    """How one attempt ended, as metrics name it."""
+    """Outcome of one attempt; metrics use these names."""
 
     OK = "ok"
     RETRY = "retry"
@@ -64,40 +79,40 @@ class Outcome(StrEnum):
 
 
 class Ack(msgspec.Struct, gc=False):
-    """What a worker tells the store about one attempt."""
+    """The outcome of one attempt, as a worker sends it to the store."""
 
     job: Job
     outcome: Outcome
     took: int
-    """Microseconds."""
+    """Duration in microseconds."""
     result: bytes | None = None
     delay: float = 0.0
     """Seconds until the next attempt, for retry and snooze."""
     error: str | None = None
-    """The class of the error."""
+    """Class name of the error."""
     message: str | None = None
     traceback: str | None = None
     recorded: bool = False
-    """The store already knows: it was committed with the handler's own transaction."""
+    """True if it is already recorded: it was committed with the handler's own transaction."""
     postponed: bool = False
-    """Whether the store could not record it now, since a transaction of the user's has locked its row."""
+    """True if the store could not record it now, because a transaction of the user has locked its row."""
     hold: float | None = None
-    """Seconds the fleet shall leave this kind of job alone."""
+    """Seconds for which no node claims this kind of job."""
     unsure: bool = False
-    """The store was told before and did not answer: it may already be recorded."""
+    """True if it was sent before without a reply, so that it may already be recorded."""
 
 
 class Acks(list[Ack]):
-    """Outcomes that were accepted. Those who only count them share the counting."""
+    """Accepted outcomes, with counts computed once for all listeners."""
 
     @classmethod
     def of(cls, acks: list[Ack]) -> Acks:
-        """The same, ready to be counted."""
+        """Return the list as :class:`Acks`."""
         return acks if isinstance(acks, cls) else cls(acks)
 
     @cached_property
     def took(self) -> Mapping[tuple[str, str, Outcome], list[int]]:
-        """The microseconds of each, by queue, kind and outcome."""
+        """Durations in microseconds by queue, kind and outcome."""
         took: defaultdict[tuple[str, str, Outcome], list[int]] = defaultdict(list)
         for ack in self:
             job = ack.job

@@ -1,15 +1,166 @@
-"""Redact: what people are shown of jobs, on the command line, the dashboard and over HTTP. What is kept stays so."""
+"""Redaction: hides secrets in stored error texts, and in jobs shown by the CLI, the dashboard and the HTTP API."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from types import TracebackType
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 from howdah.errors import ConfigError
-from howdah.scrub import hide, scrub, spellings
-from howdah.secret import MASK, leaves, masked
+from howdah.secrets import MASK, leaves, masked
+
+LONGEST_NAME = 200
+LONGEST_MESSAGE = 2_000
+LONGEST_TRACEBACK = 8_000
+SHORTEST = 3
+"""Characters of a secret that is looked for in texts: a shorter one is in every text."""
+SURE = 6
+"""Characters from which on it is hidden within a word, too."""
+MARGIN = 8_192
+"""Characters scrubbed beyond what is kept of a long text: at a cut, half a secret could not be recognised."""
+MOST_WORK = 50_000_000
+"""Secrets times characters that are compared; beyond, nothing of a text is shown."""
+
+told: ContextVar[Sequence[str]] = ContextVar("howdah_told", default=())
+"""Secrets of the running handler, as :func:`spellings`, which are redacted in all stored text."""
+
+_ADDRESS = re.compile(r"://[^\s?]*")
+_IN_ADDRESS = re.compile(r"(://[^\s:/@]*):[^\s?]+@")
+_SECRETS = [
+    (
+        re.compile(
+            r"""(?ix)( (?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization)
+            ["']? \s* [=:] \s* (?:bearer\s+|basic\s+)? ["']? ) [^\s"',;)}&]+"""
+        ),
+        r"\1***",
+    ),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
+    (
+        re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{16,}"),
+        "***",
+    ),
+]
+
+
+def scrub(text: str) -> str:
+    """Hide what looks like a secret.
+
+    >>> scrub("cannot reach postgresql://me:hunter2@db/app with token=abc")
+    'cannot reach postgresql://me:***@db/app with token=***'
+    """
+    if secrets := told.get():
+        text = hide(text, secrets)
+    text = _ADDRESS.sub(_without_password, text)
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return storable(text)
+
+
+def storable(text: str) -> str:
+    """``text`` without what PostgreSQL cannot store: NUL characters and lone surrogates.
+
+    >>> storable("a\\0b\\ud800")
+    'a\\\\0b?'
+    """
+    return text.replace("\0", "\\0").encode("utf-8", "replace").decode()
+
+
+def keep(text: str, longest: int) -> str:
+    """``text`` as it can be stored: secrets hidden, at most ``longest`` characters, the middle cut out of a long one.
+
+    It is cut before it is scrubbed, so a text without end costs no more than a long one.
+
+    >>> keep("token=abc " + "x" * 100_000, 100)[:30]
+    'token=*** xxxxxxxxxxxxxxxxxxxx'
+    """
+    text = str.__str__(text)  # a subclass may have code of its own
+    half = (longest - 40) // 2
+    margin = max((len(secret) for secret in told.get()), default=0) + MARGIN
+    if len(text) <= 2 * (half + margin):
+        return shorten(scrub(text), longest)
+    first, last = scrub(text[: half + margin]), scrub(text[-half - margin :])
+    first, last = first[: max(0, len(first) - margin)][:half], last[margin:][-half:]
+    return f"{first}\n… {len(text) - len(first) - len(last)} characters cut …\n{last}"
+
+
+def _without_password(address: re.Match[str]) -> str:
+    # up to the last @ only: beyond it every :// would be tried in vain, to the end, and texts may be hostile
+    text, end = address[0], address[0].rfind("@") + 1
+    return _IN_ADDRESS.sub(r"\1:***@", text[:end]) + text[end:]
+
+
+def spellings(secrets: Iterable[str]) -> tuple[str, ...]:
+    """Return the forms of secrets in a text: plain, escaped, and line by line; the longest first."""
+    found = set()
+    for secret in secrets:
+        for each in (secret, *secret.splitlines()):
+            found |= {each, each.strip(), quote(each, ""), quote_plus(each)}
+            found |= {repr(each)[1:-1], ascii(each)[1:-1], repr(each.encode())[2:-1]}
+            found |= {json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1]}
+    return tuple(sorted((each for each in found if len(each) >= SHORTEST), key=lambda each: (-len(each), each)))
+
+
+def hide(text: str, secrets: Sequence[str]) -> str:
+    """Hide what was told in confidence, by its spellings.
+
+    >>> hide("card 4111-1111 with 737 refused, code 17370", spellings(["4111-1111", "737"]))
+    'card *** with *** refused, code 17370'
+    """
+    if len(text) * len(secrets) > MOST_WORK:
+        return "***"
+    for secret in secrets:
+        if secret in text:
+            word = re.escape(secret)
+            text = re.sub(word if len(secret) >= SURE else rf"(?<!\w){word}(?!\w)", "***", text)
+    return text
+
+
+def shorten(text: str, longest: int) -> str:
+    """Cut the middle out of a long text: its beginning and its end say most."""
+    if len(text) <= longest:
+        return text
+    keep = (longest - 40) // 2
+    return f"{text[:keep]}\n… {len(text) - 2 * keep} characters cut …\n{text[-keep:]}"
+
+
+def describe(error: BaseException) -> tuple[str, str, str]:
+    """Class, message and traceback of an error, scrubbed and bounded; no local variables."""
+    # whatever its own code raises, SystemExit too: an error that cannot be described is an error all the same
+    message = message_of(error)
+    try:
+        lines = traceback.format_exception(type(error), error, _beyond_howdah(error.__traceback__), limit=50)
+    except BaseException:
+        lines = ["(its traceback cannot be shown)"]
+    try:
+        kind = storable(shorten(str.__str__(type(error).__qualname__), LONGEST_NAME))
+    except BaseException:
+        kind = "(its class has no name)"
+    return kind, keep(message, LONGEST_MESSAGE), keep("".join(lines), LONGEST_TRACEBACK)
+
+
+def message_of(error: object) -> str:
+    """The message of an error, or the text of another value, as long as it is; never raises."""
+    try:
+        return str(error)
+    except BaseException:
+        return "(its message cannot be shown)"
+
+
+def _beyond_howdah(tb: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that is the user's own."""
+    start = tb
+    while tb is not None and tb.tb_frame.f_globals.get("__name__", "").startswith(
+        ("howdah.", "howdah_agent.", "concurrent.", "asyncio.")
+    ):
+        tb = tb.tb_next
+    return tb or start
+
 
 log = logging.getLogger("howdah")
 
@@ -76,5 +227,5 @@ class Redact:
 
 
 def told_in(value: Any, secrets: Sequence[str]) -> tuple[str, ...]:
-    """How the secrets among these arguments may look in a text."""
+    """Return the forms in which the secrets among these arguments may appear in a text."""
     return spellings(leaves(value, secrets)) if secrets else ()

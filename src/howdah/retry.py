@@ -1,4 +1,4 @@
-"""When to try again."""
+"""Retry policies: the delay before the next attempt of a job."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from decimal import Decimal
 from typing import Any
 
 from howdah.errors import ConfigError, Poison, Retry
+from howdah.job import Job
+from howdah.loops import Outage
 
 LONGEST_DELAY = 10 * 365 * 86400.0
 """Seconds: the longest delay of a retry, a snooze or a backoff. A longer one is cut to it."""
+FIRST_INTERRUPTION_DELAY = 1.0
+"""Seconds before the second attempt of a job whose transaction was interrupted; doubled each time."""
+LONGEST_INTERRUPTION_DELAY = 300.0
+"""Seconds between two such attempts at most."""
+MAX_INTERRUPTED_JOBS = 1000
+"""Jobs whose interruptions are counted; beyond that, the one counted first is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,3 +125,31 @@ def delay_after(names: Sequence[str], asked: float | None, attempt: int, retries
 
 def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+class InterruptionBackoff:
+    """Growing delay of jobs whose transaction was interrupted through no fault of their handlers.
+
+    The server went away, has no room left, or accepts no writes. No attempt is charged for that, so only the growing
+    delay keeps a job that is interrupted every time from running without pause.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[Any, int] = {}
+        self._outage = Outage("transaction")
+
+    def delay(self, job: Job, error: BaseException) -> float:
+        """Count an interruption; returns the seconds before the next attempt."""
+        self._outage.fail(error)
+        count = self._counts.pop(job.id, 0) + 1
+        self._counts[job.id] = count
+        if len(self._counts) > MAX_INTERRUPTED_JOBS:
+            del self._counts[next(iter(self._counts))]
+        delay = float(min(LONGEST_INTERRUPTION_DELAY, FIRST_INTERRUPTION_DELAY * 2 ** min(count - 1, 20)))
+        return delay * random.uniform(0.5, 1.0)  # noqa: S311
+
+    def reset(self, job: Job) -> None:
+        """Forget the interruptions of a job whose transaction was carried out."""
+        self._outage.heal()
+        if self._counts:
+            self._counts.pop(job.id, None)

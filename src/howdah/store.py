@@ -1,23 +1,28 @@
-"""Store: what a worker needs of the place its work comes from. Every room with work in it implements this."""
+"""The store protocol: what a worker needs of the database or control plane that its jobs come from.
+
+The stores are :class:`JobStore`, :class:`TableStore` and :class:`RemoteStore`; all pass the same conformance tests.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+import msgspec
 
 from howdah.job import Job
 from howdah.outcome import Ack
 
-NOBODY: AbstractAsyncContextManager[None] = nullcontext()
-"""Nobody needs to know that an answer is awaited."""
+NOTHING: AbstractAsyncContextManager[None] = nullcontext()
+"""Does nothing around statements."""
 
 
 class Interrupted(Exception):
-    """A transaction was broken off by the server or the connection to it, not by its handler.
+    """A transaction was interrupted by the server or the connection, not by its handler.
 
-    Whether a commit on its way was carried out is unknown; the outcome that is recorded next finds out.
+    If its commit was already sent, it may have been carried out; the next ack of the job finds out.
     """
 
     def __init__(self, cause: BaseException) -> None:
@@ -25,7 +30,7 @@ class Interrupted(Exception):
         self.cause = cause
 
 
-class Failures:
+class RecentErrors:
     """The last errors that were raised inside its ``async with`` blocks."""
 
     __slots__ = ("last",)
@@ -41,21 +46,21 @@ class Failures:
 
 
 class Transaction:
-    """The transaction of one job: what is done through it commits together with the job's completion.
+    """The transaction of one job: its statements commit together with the job's completion.
 
     It begins before the handler and ends after it; a handler never commits or rolls back itself.
     """
 
     __slots__ = ("_asking", "_failures", "_turn", "blocked", "connection")
 
-    def __init__(self, connection: Any, asking: AbstractAsyncContextManager[None] = NOBODY) -> None:
+    def __init__(self, connection: Any, asking: AbstractAsyncContextManager[None] = NOTHING) -> None:
         self.connection = connection
-        """The asyncpg connection underneath; take it with :meth:`use`."""
+        """The asyncpg connection; take it with :meth:`use`."""
         self._asking = asking
         self._turn = asyncio.Lock()
-        self._failures = Failures()
+        self._failures = RecentErrors()
         self.blocked = False
-        """Whether the event loop was blocked for so long that the server may have ended the transaction."""
+        """True if the event loop was blocked so long that the server may have ended the transaction."""
 
     @property
     def failures(self) -> Sequence[BaseException]:
@@ -94,27 +99,67 @@ class Transaction:
             return await self.connection.fetchval(statement, *args)
 
 
-class Store(Protocol):
-    """Where work comes from and where its outcome goes."""
+Stream = Literal["stdout", "stderr", "log"]
 
-    async def claim(self, most: int, room: Mapping[str, int]) -> list[Job]:
-        """Take up to ``most`` jobs that are due, at most ``room[queue]`` of a limited queue. Never waits for work."""
+
+class JobLogEntry(msgspec.Struct, kw_only=True):
+    """One entry of a job log: lines of one stream, or progress, or both."""
+
+    stream: Stream = "log"
+    lines: list[str] = []
+    progress: float | None = None
+    note: str | None = None
+
+
+class RunRecord(msgspec.Struct, kw_only=True):
+    """The record of one run: ``running`` with its spec when it starts, ``done`` or ``failed`` with the result."""
+
+    state: Literal["running", "done", "failed"]
+    spec: bytes | None = None
+    """JSON."""
+    code: str | None = None
+    result: bytes | None = None
+    """JSON."""
+
+
+class JobLogStore(Protocol):
+    """A store that keeps job logs. Both methods raise :class:`LeaseLost` when the lease of the job is lost."""
+
+    async def write_log(self, job: Job, entry: JobLogEntry) -> None:
+        """Store a log entry of a running job."""
+        ...
+
+    async def record_run(self, job: Job, run: RunRecord) -> None:
+        """Store the run record of a running job."""
+        ...
+
+
+class Store(Protocol):
+    """The interface of every store: jobs are claimed from it, and their outcomes are recorded in it."""
+
+    @property
+    def job_log(self) -> JobLogStore | None:
+        """The store of the job logs; ``None`` if they are not kept."""
+        ...
+
+    async def claim(self, limit: int, room: Mapping[str, int]) -> list[Job]:
+        """Claim up to ``limit`` jobs that are due, at most ``room[queue]`` of a limited queue. Never waits for jobs."""
         ...
 
     async def ack(self, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
-        """Record how attempts ended; returns those that were still ours, with their final outcome.
+        """Record outcomes; returns the acks whose lease was still held, with their final outcome.
 
-        ``finished`` are the tokens of which nothing is left after this. The store sets ``postponed`` of each ack: one
-        that is postponed is neither recorded nor lost, its lease is not over, and it has to be reported again.
+        ``finished`` are the tokens of the leases that hold no more jobs after this. The store sets ``postponed`` of
+        each ack: a postponed ack is neither recorded nor lost, its lease is not finished, and it has to be sent again.
         """
         ...
 
     async def release(self, tokens: Sequence[int]) -> int:
-        """Hand back all that is left of these leases, charging no attempt; returns how many jobs."""
+        """Release all jobs of these leases without charging an attempt; returns their number."""
         ...
 
     async def rest(self) -> None:
-        """Wait until another claim is worth it. Returns at once the first time after :meth:`claim` found work."""
+        """Wait until there may be jobs to claim. Returns at once the first time after :meth:`claim` found jobs."""
         ...
 
     def wake(self) -> None:
@@ -122,5 +167,5 @@ class Store(Protocol):
         ...
 
     async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
-        """Run ``body`` and record success in one transaction; raises :class:`LeaseLost` if it is not ours."""
+        """Run ``body`` and record success in one transaction; raises :class:`LeaseLost` if the lease is lost."""
         ...

@@ -1,4 +1,4 @@
-"""Supervisor: one parent, several nodes, each a process of its own."""
+"""The supervisor: a parent process that keeps several nodes running, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,28 +10,59 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
-from howdah.exits import ended
-from howdah.orphan import LISTENS, PARENT, READY, TELL
-from howdah.service import on_signals, wait, wait_any
-from howdah.sources import Sources
+from howdah.exit_codes import ended
+from howdah.loops import on_signals, wait, wait_any
+from howdah.supervised import LISTENS, PARENT, READY, TELL
+
+INSTALLED = ("__pycache__", "node_modules", "site-packages")
+
+
+class SourceFiles:
+    """Detects changes of the Python files under a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._seen = self._look()
+
+    def changed(self) -> str | None:
+        """Return a file that was changed, added or removed since the last call."""
+        seen, self._seen = self._seen, self._look()
+        return min((path for path, _ in seen.items() ^ self._seen.items()), default=None)
+
+    def _look(self) -> dict[str, int]:
+        found = {}
+        for folder, folders, files in os.walk(self.folder):
+            # installed packages do not change during development, and there are too many to check
+            if "pyvenv.cfg" in files:
+                folders.clear()
+                continue
+            folders[:] = [name for name in folders if not name.startswith(".") and name not in INSTALLED]
+            for name in files:
+                if name.endswith(".py"):
+                    path = os.path.join(folder, name)
+                    with suppress(OSError):
+                        found[path] = os.stat(path).st_mtime_ns
+        return found
+
 
 log = logging.getLogger("howdah")
 
 YOUNG = 5.0
-"""Seconds; a child that was never ready and dies before this age could not start, rather than had an accident."""
+"""Seconds; a child that exits before this age and was never ready counts as unable to start."""
 MOST_YOUNG_DEATHS = 5
 REFUSED = (2, 3, 4)
-"""Exit codes of a child that says why it cannot start: usage, database, schema."""
+"""Exit codes of a child that cannot start: usage, database, schema."""
 NO_DATABASE = (3, 4)
-"""Those of them that no change of the code would mend."""
+"""Exit codes that a change of the code cannot fix."""
 QUESTIONS = (signal.SIGUSR1, signal.SIGTTIN)
 LOOK_EVERY = 0.5
 
 
 class Supervisor:
-    """Keeps one child per command alive until it is told to stop, or until they have drained."""
+    """Keeps one child process per command running until it is stopped or the children have drained."""
 
     def __init__(
         self,
@@ -40,7 +71,7 @@ class Supervisor:
         drain: bool = False,
         environment: Mapping[str, str] | None = None,
         folder: str | None = None,
-        sources: Sources | None = None,
+        sources: SourceFiles | None = None,
         output: IO[bytes] | None = None,
     ) -> None:
         self._commands = commands
@@ -51,28 +82,28 @@ class Supervisor:
         self._output = output
         self._children: dict[int, _Child] = {}
         self._reason = 0
-        """The exit code of the child that made all end; those that were stopped for it may end with another one."""
+        """Exit code of the child that made the supervisor stop; the other children may exit with another one."""
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of the children that run now."""
+        """The process ids of the running children."""
         return [child.process.pid for child in self._children.values()]
 
     async def run(self) -> int:
-        """Run until every child has ended for good; returns the exit code."""
+        """Run until every child has exited and is not restarted; returns the exit code."""
         watching = asyncio.create_task(self._watch(), name="howdah watch") if self._sources else None
         try:
             codes = await asyncio.gather(*(self._keep(place) for place in range(len(self._commands))))
         finally:
             if watching:
                 watching.cancel()
-            self._send(signal.SIGKILL)  # only if something went wrong above: nobody is left behind
+            self._send(signal.SIGKILL)  # children are left only after an error above: leave no orphans
         return self._reason or next((code for code in codes if code), 0)
 
     def take_signals(self) -> Callable[[], None]:
-        """Pass on to every child what this process is sent; returns the function that undoes it."""
+        """Forward the signals of this process to every child; returns the function that undoes it."""
         loop = asyncio.get_running_loop()
         undo = on_signals(self.stop, self.stop)
         for number in QUESTIONS:
@@ -86,17 +117,17 @@ class Supervisor:
         return undo_all
 
     def stop(self) -> None:
-        """Let every child drain; the second call makes them hand back at once."""
+        """Let every child drain; the second call makes them release their jobs at once."""
         self._stop.set()
         self._send(signal.SIGTERM)
 
     async def _keep(self, place: int) -> int:
-        """Keep one place filled; returns the exit code of its last child."""
+        """Keep one child running, restarting it as needed; returns the exit code of the last one."""
         never, young_deaths, failures, ever = 0, 0, 0, False
         while not self._stop.is_set():
             try:
                 child = await self._start(place)
-            except OSError as error:  # no process, memory or descriptor left: the other children work on
+            except OSError as error:  # out of processes, memory or descriptors: the other children keep running
                 failures += 1
                 log.error("worker %d cannot be started: %s", place, error)
                 if not ever and failures >= MOST_YOUNG_DEATHS:
@@ -118,12 +149,12 @@ class Supervisor:
                 log.error("worker %d %s; waiting for a change in %s", place, ended(code), self._sources.folder)
                 await wait_any(None, self._changed, self._stop)
                 continue
-            # a child that was ready was ended by its work: that says nothing about the others
+            # a child that was ready exited because of its work, so the others need not stop
             if code in REFUSED and not ever and not child.ready:
                 return self._end(code)
             never = never + 1 if young and not child.ready else 0
             if never >= MOST_YOUNG_DEATHS:
-                log.error("worker %d %s; %d times in a row it did not live, so all end", place, ended(code), never)
+                log.error("worker %d %s; it failed to start %d times in a row, stopping all", place, ended(code), never)
                 return self._end(1)
             young_deaths = young_deaths + 1 if young else 0
             ever = True
@@ -143,7 +174,7 @@ class Supervisor:
                 env={**self._environment, TELL: str(told)},
                 cwd=self._folder,
                 pass_fds=(told,),
-                start_new_session=True,  # a Ctrl-C in the terminal reaches children once, through us
+                start_new_session=True,  # a Ctrl-C in the terminal reaches children once, through the supervisor
             )
         except BaseException:
             os.close(heard)
@@ -167,7 +198,7 @@ class Supervisor:
 
     def _ask(self, number: signal.Signals) -> None:
         for child in self._children.values():
-            if child.listens:  # before it can answer, the signal would end it
+            if child.listens:  # before its signal handler is set, the signal would kill it
                 child.send(number)
 
     async def _watch(self) -> None:
@@ -175,7 +206,7 @@ class Supervisor:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             if path := self._sources.changed():
-                log.info("%s changed; starting anew", path)
+                log.info("%s changed; restarting", path)
                 self._changed.set()
                 self._changed.clear()
                 for child in self._children.values():
@@ -194,16 +225,16 @@ class _Child:
 
     @property
     def listens(self) -> bool:
-        """Whether it heeds signals."""
+        """True if it has installed its signal handlers."""
         return LISTENS in self._hear()
 
     @property
     def ready(self) -> bool:
-        """Whether it was ever ready to work."""
+        """True if it was ever ready to claim work."""
         return READY in self._hear()
 
     def close(self) -> None:
-        """It has ended: there is no more to hear."""
+        """Read the last reports of a child that has exited, and close its pipe."""
         self._hear()
         os.close(self._heard)
         self._heard = -1
@@ -224,6 +255,6 @@ class _Child:
 
 
 def _after_stop(child: _Child, code: int) -> int:
-    # told to stop before it could listen: it held nothing
+    # stopped before it had its signal handlers: it held no jobs
     unheard = not child.listens and code == -signal.SIGTERM
     return 0 if code == 0 or unheard else 1

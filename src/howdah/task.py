@@ -1,4 +1,4 @@
-"""Task: a handler with a name, and the ways to enqueue it."""
+"""Tasks: named handlers, and the methods that enqueue them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 from howdah.arguments import LARGEST, encode
 from howdah.handler import Handler
 from howdah.jobs.labels import queue_for
-from howdah.jobs.new import Enqueued, NewJob
-from howdah.secret import marked
+from howdah.jobs.new_job import Enqueued, NewJob
+from howdah.secrets import marked
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Enqueuer(Protocol):
-    """What a task needs of its app."""
+    """The methods of an app that a task uses."""
 
     async def enqueue(self, job: NewJob, conn: Any = None) -> Enqueued: ...
 
@@ -29,8 +29,8 @@ class Enqueuer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What is said about every job of a task, unless said otherwise."""
+class TaskSettings:
+    """Defaults for the jobs of a task."""
 
     queue: str = "default"
     priority: int = 0
@@ -41,10 +41,10 @@ class Settings:
     key: str | None = None
     meta: Mapping[str, Any] | None = None
     requires: Sequence[str] = ()
-    """Labels a node must have; the job waits in a queue of its own, as ``builds+gpu``."""
+    """Labels a node must have; the job is stored in a queue named for them, as in ``builds+gpu``."""
 
     def job(self, kind: str, meta: bytes | None = None) -> NewJob:
-        """A job of this kind, without arguments and unchecked."""
+        """Make a job of this kind without arguments; it is not checked."""
         return NewJob(
             kind=kind,
             queue=queue_for(self.queue, self.requires),
@@ -65,7 +65,7 @@ class Task(Generic[P, R]):
         self,
         app: Enqueuer,
         handler: Handler,
-        settings: Settings,
+        settings: TaskSettings,
         *,
         conn: Any = None,
         largest: int = LARGEST,
@@ -73,7 +73,7 @@ class Task(Generic[P, R]):
         self._app = app
         self.handler = handler
         self.settings = settings
-        """What is said about its jobs, unless said otherwise."""
+        """Defaults for its jobs."""
         self._conn = conn
         self._largest = largest
         self._secrets = handler.secrets
@@ -82,7 +82,7 @@ class Task(Generic[P, R]):
         functools.update_wrapper(self, handler.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function here and now, as if it were no task."""
+        """Call the function directly, without enqueueing."""
         return self.handler.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -90,15 +90,15 @@ class Task(Generic[P, R]):
 
     @property
     def kind(self) -> str:
-        """The name jobs of this task carry."""
+        """The name stored with the jobs of this task."""
         return self.handler.kind
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """The job this call would be, checked, for :meth:`Howdah.enqueue_many`."""
+        """Make and check the job of this call, for :meth:`Howdah.enqueue_many`."""
         job: NewJob = self._model.__copy__()  # type: ignore[attr-defined]  # the quickest way to make one
         job.payload = self._encode(args, kwargs, self._largest)
         job.trace = self._trace()
-        if self.settings.meta:  # a mapping of the caller's, which may change
+        if self.settings.meta:  # the caller's mapping may have changed since the last job
             job.meta = self._meta(self.settings.meta)
         return job
 
@@ -124,7 +124,7 @@ class Task(Generic[P, R]):
         meta: Mapping[str, Any] | None = None,
         requires: Sequence[str] | None = None,
     ) -> Task[P, R]:
-        """The same task with other settings; ``conn``: enqueue in that connection's transaction."""
+        """Return the task with other settings; ``conn``: enqueue in that connection's transaction."""
         given = {
             "queue": queue,
             "priority": priority,
@@ -146,12 +146,12 @@ class Task(Generic[P, R]):
         )
 
     def check(self) -> None:
-        """Refuse settings no job can have."""
+        """Reject invalid settings."""
         self._model  # noqa: B018
 
     @functools.cached_property
     def _model(self) -> NewJob:
-        """What all its jobs have in common, checked once."""
+        """The fields all its jobs have in common, checked once."""
         say = self.settings
         model = say.job(self.handler.kind, self._meta(say.meta) if say.meta or self._secrets else None)
         model.check()

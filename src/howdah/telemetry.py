@@ -1,41 +1,40 @@
-"""Say what happened; let others listen.
+"""Telemetry events: packages emit them, exporters in ``observe`` subscribe, and neither imports the other.
 
-Rooms emit, exporters in ``observe`` subscribe, and neither imports the other. An event has a name,
-``noun.verb``, and facts. Hot events carry a whole batch, so that telling costs next to nothing per job.
+An event has a name, ``noun.verb``, and facts. Frequent events carry a whole batch, so that the cost per job is small.
 
     job.claim      jobs (list of Job), seconds (how long the claim took)
     job.ack        acks (list of Ack): outcomes that were accepted
     job.lost       jobs (list of Job): their lease was lost; reason
-    job.reset      leases, requeued, ended: expired leases were taken back
-    job.repair     requeued, ended, leases: jobs in no place were queued again or failed, empty leases ended
-    job.release    jobs (int): handed back unstarted or unfinished, no attempt charged
+    job.reset      leases, requeued, ended: expired leases were released
+    job.repair     requeued, ended, leases: lost jobs were queued again or failed, empty leases ended
+    job.release    jobs (int): released unstarted or unfinished, without using an attempt
     job.enqueue    jobs (int)
-    table.reset    table, reset, failed: rows of silent workers were taken back
+    table.reset    table, reset, failed: rows of workers without a heartbeat were released
     table.oversized  table, ids: rows bigger than the whole budget
-    table.refused  table, act, ids, message: the table refuses to have these rows updated
-    table.conflict  table, stalled_after: nodes declare different times for the same rows
+    table.refused  table, act, ids, message: the table rejects updates of these rows
+    table.conflict  table, stalled_after: nodes declare different timeouts for the same rows
     log.append     events (int)
     consumer.start    consumer, part, position: this node took it over
-    consumer.stop     consumer, part, reason: this node no longer follows it
+    consumer.stop     consumer, part, reason: this node released it
     consumer.batch    consumer, part, events (int), position, seconds: a batch was committed
-    consumer.fail     consumer, part, position, failures, error: an event raised; delay (seconds; None: no further try)
-    consumer.halt     consumer, part, position, failures, error: it stands still until somebody resumes or resets it
-    consumer.park     consumer, part, position, failures, error: an event was set aside
+    consumer.fail     consumer, part, position, failures, error: an event raised; delay (seconds; None: no retry)
+    consumer.halt     consumer, part, position, failures, error: it waits until it is resumed or reset
+    consumer.park     consumer, part, position, failures, error: an event was parked
     leader.gain    this node now assigns consumers
     leader.lose    it no longer does
-    consumer.assign   moves (int), unassigned (list of names nobody can consume)
-    schedule.fire  name, slots (int), job: a recurring job was enqueued for so many slots
-    notice.relay   notices (int): they became jobs that deliver them
+    consumer.assign   moves (int), unassigned (list of names that no node can consume)
+    schedule.fire  name, slots (int), job: a recurring job was enqueued for this many slots
+    notice.relay   notices (int): delivery jobs were enqueued for them
     notice.drop    notices (int): too old, or too many for their webhook
     node.start     node, name, queues, slots
     node.stop      node, seconds
     node.beat      node, lag (seconds the heartbeat came late)
     listen.deaf    reason: wake-ups do not arrive, polling instead
     listen.heard   wake-ups arrive again
-    hook.fail      kind, hook, error: a hook of the user's raised
-    loop.fail      loop, error: a background loop failed and goes on (first failure of an outage)
+    hook.fail      kind, hook, error: a user's hook raised
+    loop.fail      loop, error: a background loop failed and is retried (first failure of an outage)
     loop.heal      loop, seconds, failures: it works again
-    pg.connect     role, again (bool): a connection was opened, or opened again after it broke
+    pg.connect     role, again (bool): a connection was opened, or reopened after it broke
     prune.done     partitions, jobs
 """
 
@@ -67,7 +66,7 @@ def subscribe(listener: Listener) -> Callable[[], None]:
 
 
 def emit(name: str, /, **facts: Any) -> None:
-    """Tell every listener; a listener that raises is logged and does not disturb the work."""
+    """Call every listener; an error of a listener is logged and has no other effect."""
     for listener in tuple(_listeners):
         try:
             listener(name, facts)
@@ -76,12 +75,12 @@ def emit(name: str, /, **facts: Any) -> None:
 
 
 around: list[Callable[[Any], AbstractContextManager[object]]] = []
-"""Context managers to enter around every handler, given its job: how traces wrap the work."""
+"""Functions that take a job and return a context manager to enter around its handler, as tracing does."""
 
 
 @contextmanager
 def surround(job: Any) -> Iterator[None]:
-    """Enter everything in ``around``."""
+    """Enter all context managers of ``around``."""
     with ExitStack() as stack:
         for enter in around:
             stack.enter_context(enter(job))
@@ -92,21 +91,21 @@ _trace_context: Callable[[], str | None] | None = None
 
 
 carried: ContextVar[str | None] = ContextVar("howdah_trace", default=None)
-"""The trace of the event that is being consumed here."""
+"""Trace context of the event being consumed."""
 
 
 def trace_context() -> str | None:
-    """The W3C trace context (``traceparent``) of the caller; inside a handler, that of its job or event."""
+    """Return the W3C trace context (``traceparent``) of the caller; inside a handler, that of its job or event."""
     return _trace_context() if _trace_context else inherited()
 
 
 def inherited() -> str | None:
-    """The trace of the job whose handler is running here, or of the event being consumed."""
+    """Return the trace context of the running job or of the event being consumed."""
     job = current.get(None)
     return job.trace if job is not None else carried.get()
 
 
 def set_trace_context(source: Callable[[], str | None] | None) -> None:
-    """Say where the trace context comes from."""
+    """Set the function that returns the trace context."""
     global _trace_context
     _trace_context = source

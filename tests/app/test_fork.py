@@ -15,7 +15,7 @@ import pytest
 PATIENCE = 60
 PRELUDE = """
 import asyncio, os, signal, sys, threading, time
-from howdah import Howdah, bridge, place
+from howdah import Howdah, clients, sync_bridge
 
 app = Howdah(sys.argv[1])
 
@@ -147,7 +147,7 @@ def test_a_lock_that_another_thread_holds_at_the_fork_does_not_hold_the_child(di
         held, over = threading.Event(), threading.Event()
 
         def hold():
-            with place._guard, bridge._guard:
+            with clients._guard, sync_bridge._guard:
                 held.set()
                 over.wait()
 
@@ -208,7 +208,7 @@ def test_a_child_that_kept_the_parents_bridge_would_wait_for_ever(direct):
 
         def work():
             signal.alarm(3)
-            bridge._bridge = bridge._inherited[0]
+            sync_bridge._bridge = sync_bridge._inherited[0]
             app.enqueue_sync(pack.job(1))
 
         print(end_of(child(work)))

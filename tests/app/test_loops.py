@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from howdah import ConfigError, Howdah
-from howdah.place import MOST_STOPPED
+from howdah.clients import MOST_STOPPED
 
 THREADS, LOOPS = 8, 15
 PATIENCE = 30.0
@@ -247,7 +247,7 @@ def test_a_closed_loop_and_its_clients_can_be_collected(shop):
     gc.collect()
 
     assert gone() is None
-    assert not shop._here._by_loop
+    assert not shop._clients._by_loop
 
 
 def enqueued(app: Howdah) -> int:

@@ -57,7 +57,7 @@ async def test_one_that_costs_more_than_there_is_runs_alone(app, conn):
 
 @pytest.mark.parametrize("cost", [0, -1, 1.5, True, "2"])
 def test_a_cost_that_cannot_be_is_refused(cost):
-    with pytest.raises(ConfigError, match="slots from 1 on"):
+    with pytest.raises(ConfigError, match="slots of at least 1"):
 
         @Howdah("postgresql://nowhere").task(cost=cost)
         async def task() -> None: ...

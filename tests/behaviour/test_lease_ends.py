@@ -9,7 +9,7 @@ import pytest
 from howdah import Transaction
 from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
-from howdah.pg import sql
+from howdah.postgres import sql
 from kit.model_check import wrongs
 from kit.node import drain, eventually, node
 
@@ -179,7 +179,7 @@ async def test_an_open_transaction_that_retries_a_job_costs_the_node_no_other_le
         await held.start()
         await holder.execute("select * from howdah.retry($1)", [failed])
         await asyncio.sleep(3)  # a lease lasts 2 s
-        assert len([attempt for attempt in working.running if attempt.why is None]) == 5
+        assert len([attempt for attempt in working.running if attempt.cancel_reason is None]) == 5
         await held.rollback()
         go.set()
         await eventually(lambda: conn.fetchval("select count(*) = 5 from howdah.done where state = 'd'"))

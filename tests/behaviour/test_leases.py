@@ -151,7 +151,7 @@ async def test_a_node_that_cannot_renew_stops_its_own_jobs(app, conn):
     made = await long.enqueue()
     async with node(app, lease=1.0, heartbeat=0.2, upkeep=False) as conductor:
         await eventually(lambda: _is(conn, made.id, "running"))
-        conductor.beats[0].statement = "select 1 / 0"  # every heartbeat fails from now on
+        conductor.renewals[0].statement = "select 1 / 0"  # every heartbeat fails from now on
         await asyncio.wait_for(cancelled.wait(), 30)
         await eventually(lambda: _true(lost))
         conductor.stop(now=True)
@@ -168,9 +168,9 @@ async def test_one_failed_heartbeat_cancels_nothing(app, conn):
     made = await long.enqueue()
     async with node(app, lease=10.0, heartbeat=0.3) as conductor:
         await eventually(lambda: _is(conn, made.id, "running"))
-        good, conductor.beats[0].statement = conductor.beats[0].statement, "select 1 / 0"
+        good, conductor.renewals[0].statement = conductor.renewals[0].statement, "select 1 / 0"
         await asyncio.sleep(0.5)
-        conductor.beats[0].statement = good
+        conductor.renewals[0].statement = good
         row = await ended(conn, made.id)
     assert (row["state"], row["attempt"]) == ("done", 1)
 
@@ -207,7 +207,7 @@ async def test_a_job_longer_than_any_lease_runs_once(app, conn):
 
 async def test_a_heartbeat_renews_only_what_the_node_names(app, note, conn, store_for):
     """A claim whose reply was lost must expire."""
-    from howdah.pg import sql
+    from howdah.postgres import sql
 
     store = store_for(1)
     await app.enqueue_many(note.job(n) for n in range(2))

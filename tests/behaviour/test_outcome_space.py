@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from howdah import Backoff, Howdah
 from kit import enders
+from kit.control_plane import run_remote_node, serving
 from kit.endings import ACTS, DEATHS, DONE, HOLDS, KNOWN, LONG, PLAIN, Ending, Fate, endings, explore, fate
 from kit.node import PATIENCE, eventually, node
-from kit.outpost import outpost, serving
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio
@@ -189,7 +189,10 @@ def working(app: Howdah) -> AbstractAsyncContextManager[Any]:
 
 @asynccontextmanager
 async def remote(app: Howdah, worker: Howdah) -> AsyncIterator[None]:
-    async with serving(app, heartbeat=1.0, offline_after=60.0) as plane, outpost(worker, plane, slots=8, grace=GRACE):
+    async with (
+        serving(app, heartbeat=1.0, offline_after=60.0) as plane,
+        run_remote_node(worker, plane, slots=8, grace=GRACE),
+    ):
         yield
 
 
@@ -217,7 +220,7 @@ async def test_control_a_batch_that_is_not_split_holds_up_its_neighbours(app, gr
     monkeypatch.setattr("howdah.arguments._ONE_VALUE", Unchecked)
     async with working(app):
         with monkeypatch.context() as patch:
-            patch.setattr("howdah.jobs.split.is_refusal", lambda error: False)
+            patch.setattr("howdah.jobs.ack.is_rejection", lambda error: False)
             with pytest.raises(AssertionError, match="what it deserves"):
                 await check(fronts, refused, None, patience=2.0)
         await check(fronts, refused, None)

@@ -72,7 +72,7 @@ async def test_a_failure_is_retried_with_backoff_until_attempts_are_used_up(app,
     ]
     trace = await conn.fetchval("select traceback from howdah.attempt where id = $1 limit 1", made.id)
     assert "in fails" in trace
-    assert "howdah/work" not in trace
+    assert "howdah/worker" not in trace
 
 
 async def test_a_retry_waits_for_its_backoff_and_then_starts_on_time(app, conn):
@@ -392,7 +392,7 @@ def test_a_task_cannot_be_both_transactional_and_elsewhere(app):
         @app.task(transactional=True)
         async def nothing() -> None: ...
 
-    with pytest.raises(ConfigError, match="say transactional=True"):
+    with pytest.raises(ConfigError, match="set transactional=True"):
 
         @app.task
         async def forgot(tx: Transaction) -> None: ...

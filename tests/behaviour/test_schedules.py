@@ -11,7 +11,7 @@ import pytest
 
 from howdah import ConfigError, NewJob
 from howdah.jobs.schedule import Schedule
-from howdah.upkeep.scheduler import Scheduler
+from howdah.maintenance.scheduler import Scheduler
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ async def scheduler_for(app, database):
     def make(**said):
         app.schedules.clear()
         app.schedule("s", app.tasks["tick"].job(), **said)
-        scheduler = Scheduler(database, dict(app.schedules), app._here.client())
+        scheduler = Scheduler(database, dict(app.schedules), app._clients.client())
         made.append(scheduler)
         return scheduler
 

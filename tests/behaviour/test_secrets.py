@@ -16,11 +16,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from howdah import Cancel, Howdah, Poison, Secret, State, Transaction, telemetry
-from howdah.jobs.shown import shown
+from howdah.jobs.rows import shown
 from howdah.observe import tracing
 from howdah.observe.logs import JsonLines, subscribe_logs
 from howdah.redact import Redact
-from howdah.secret import MARK
+from howdah.secrets import MARK
 from howdah.testing import assert_enqueued, refute_enqueued
 from kit.confidant import leak
 from kit.node import drain, ended, node

@@ -36,7 +36,7 @@ async def asleep(conductor):
 
 
 async def _asleep(conductor):
-    return conductor.open and not conductor.open[0].store.deaf and conductor.open[0].store._bell._asleep
+    return conductor.open and not conductor.open[0].store.deaf and conductor.open[0].store._wakeup._asleep
 
 
 @notified
@@ -84,7 +84,7 @@ async def test_a_transaction_that_was_open_when_the_node_fell_asleep_is_not_miss
 async def test_a_rolled_back_enqueue_wakes_nobody(app, stamp, database, conn):
     heard: list[str] = []
     ear = await asyncpg.connect(os.environ.get("HOWDAH_TEST_DSN") or database.dsn, statement_cache_size=0)
-    from howdah.jobs.shared import channel
+    from howdah.jobs.wakeup import channel
 
     await conn.add_listener(channel("howdah"), lambda *args: heard.append(args[3]))
     await conn.fetch("select * from howdah.doze(null, 60000)")
@@ -106,7 +106,7 @@ async def _true(value):
 
 async def test_nobody_is_notified_while_nobody_sleeps(app, stamp, conn):
     heard: list[str] = []
-    from howdah.jobs.shared import channel
+    from howdah.jobs.wakeup import channel
 
     await conn.add_listener(channel("howdah"), lambda *args: heard.append(args[3]))
     for n in range(5):

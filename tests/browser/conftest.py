@@ -10,8 +10,8 @@ import pytest
 from playwright.async_api import Browser
 
 from howdah import Howdah
-from howdah.fleet.options import ServeOptions
-from howdah.fleet.server import Server
+from howdah.control_plane.options import ServeOptions
+from howdah.control_plane.server import ControlPlaneServer
 from kit.browser import DESK, Tab, browsing, chromium
 
 
@@ -34,7 +34,7 @@ async def app(database) -> AsyncIterator[Howdah]:
 @pytest.fixture
 async def served(app) -> AsyncIterator[str]:
     """The address of its dashboard, open to this machine; ends with the test."""
-    server = Server(app, ServeOptions(port=0, auth="none"))
+    server = ControlPlaneServer(app, ServeOptions(port=0, auth="none"))
     running = asyncio.create_task(server.run())
     try:
         yield f"{await server.listening()}/dashboard"

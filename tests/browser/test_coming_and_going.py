@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from playwright.async_api import expect
 
-from howdah.fleet.options import ServeOptions
-from howdah.fleet.server import Server
+from howdah.control_plane.options import ServeOptions
+from howdah.control_plane.server import ControlPlaneServer
 from kit.roles import serve_as_fleet
 
 pytestmark = pytest.mark.anyio
@@ -17,7 +17,7 @@ PASSWORD = "a password of the dashboard"
 
 async def test_somebody_signs_in_and_out(app, tab):
     serve_as_fleet(app)
-    server = Server(app, ServeOptions(port=0, password=PASSWORD))
+    server = ControlPlaneServer(app, ServeOptions(port=0, password=PASSWORD))
     running = asyncio.create_task(server.run())
     page = tab.page
     tab.expected.append("401")
@@ -41,7 +41,7 @@ async def test_the_page_is_live_again_when_the_server_is_back(app, tab):
     @app.task(queue="mail")
     async def send(n: int) -> None: ...
 
-    first = Server(app, ServeOptions(port=0, auth="none"))
+    first = ControlPlaneServer(app, ServeOptions(port=0, auth="none"))
     running = asyncio.create_task(first.run())
     url = await first.listening()
     page = tab.page
@@ -53,7 +53,7 @@ async def test_the_page_is_live_again_when_the_server_is_back(app, tab):
     async with asyncio.timeout(30):
         await running
     await expect(lamp).not_to_have_text("Live")
-    second = Server(app, ServeOptions(port=int(url.rsplit(":", 1)[1]), auth="none"))
+    second = ControlPlaneServer(app, ServeOptions(port=int(url.rsplit(":", 1)[1]), auth="none"))
     running = asyncio.create_task(second.run())
     await second.listening()
     await send.enqueue(1)

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from howdah.cli import main
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.command import Command, eventually
 from kit.control import free_port
 

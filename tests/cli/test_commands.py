@@ -9,7 +9,8 @@ import json
 import pytest
 
 from howdah import Poison
-from howdah.cli import LAZY, common, failure, output
+from howdah.cli import LAZY, common, output
+from howdah.cli import errors as failure
 from kit.node import drain
 
 SHOP = """
@@ -188,7 +189,7 @@ def test_enqueue_with_an_app_checks_the_arguments(howdah, nowhere):
     assert (row["args"], row["queue"], row["max_attempts"]) == ({"user_id": 7}, "mail", 3)
     assert (named.exit_code, own.exit_code) == (0, 0)
     assert (wrong.exit_code, kind.exit_code) == (2, 2)
-    assert wrong.stderr.startswith("howdah: task 'send' cannot be called so: ")
+    assert wrong.stderr.startswith("howdah: task 'send' cannot be called with these arguments: ")
     assert kind.stderr == "howdah: the app has no task 'sned'; it has howdah:prune, send\n"
 
 

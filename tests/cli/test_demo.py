@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.command import Command, alive, children, eventually
 from kit.roles import owner
 
@@ -101,7 +101,7 @@ def test_dev_runs_an_app_with_a_database_of_its_own(folder: Path) -> None:
         assert ran(dsn) == "hello"
 
         (folder / "own.py").write_text(program.format("good day"))
-        dev.says("changed; starting anew")
+        dev.says("changed; restarting")
         eventually(lambda: dev.output.count("starts: ") == 2, why=lambda: dev.output)
         assert ran(dsn) == "good day"
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from howdah.audit import By, acting_as
-from howdah.demo import app as shop
-from howdah.demo.ledger import Ledger, Verdict
-from howdah.demo.screen import draw, line
-from howdah.demo.workload import VISITS, Workload
-from howdah.pg.database import Database
+from howdah.audit import Actor, acting_as
+from howdah.postgres.database import Database
 from howdah.testing import drain
+from howdah_lab.demo import app as shop
+from howdah_lab.demo.ledger import DemoVerdict, Ledger
+from howdah_lab.demo.screen import draw, line
+from howdah_lab.demo.workload import VISITS, Workload
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ class Books:
         while not (await self.ledger.look()).idle:  # jobs append events, and events make jobs
             await drain(shop.app, scheduled=True, raise_failures=False)
 
-    async def check(self) -> Verdict:
+    async def check(self) -> DemoVerdict:
         """Balance them."""
         return await self.ledger.check(self.customers.enqueued, self.customers.photographed)
 
@@ -142,7 +142,7 @@ async def test_what_people_did_on_the_dashboard_is_not_held_against_the_books(bo
     await books.trade()
     await shop.send_receipt.enqueue(1)
     assert (await books.check()).lost > 0
-    with acting_as(By("ada", "dashboard")):
+    with acting_as(Actor("ada", "dashboard")):
         await shop.app.admin.pause("mail")
         assert (await books.check()).lost > 0
         await shop.app.admin.delete([1])

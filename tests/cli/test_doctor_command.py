@@ -56,7 +56,7 @@ def test_tables_of_the_app_are_examined_with_it(howdah, nowhere, direct):
 
     assert "uploads" not in without.stdout
     assert said.exit_code == 0
-    assert "tables: no index of table public.uploads holds just the rows that wait" in said.stdout
+    assert "tables: no index of table public.uploads covers just the waiting rows" in said.stdout
     assert "→ create index concurrently if not exists " in said.stdout
     assert "uploads: a claim reads uploads_waiting" in mended.stdout
 

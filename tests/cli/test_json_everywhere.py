@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from howdah.cli import main
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from howdah.table import ddl
 from howdah.table.options import TableOptions
 
@@ -80,7 +80,7 @@ def furnished(howdah: Any, direct: Database) -> Any:
             conn.execute(statement)  # type: ignore[arg-type]
         conn.execute("insert into uploads default values")
         conn.execute("select howdah.enqueue('send')")
-        conn.execute("select howdah.declare_consumer('View', 1, null, null, 0)")
+        conn.execute("select howdah.declare_scope('View', 1, null, null, 0)")
         conn.execute("select howdah.append('Order-1', '{\"type\": \"Placed\"}')")
         conn.execute("insert into howdah.node (name) values ('a:1')")
     return howdah

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from howdah.cli import main
-from howdah.pg import embedded, migrate
-from howdah.pg.database import Database
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
+from howdah.postgres.embedded import server as embedded
 from kit.roles import worker
 
 SHOP = """
@@ -99,7 +100,10 @@ def test_append_with_an_app_checks_the_data_and_knows_the_newest_version(howdah,
         (("append", "Order-1", "Placed", "{"), "DATA-JSON is not JSON"),
         (("append", "Order-1", "Placed", "--meta", "[1]"), "--meta must be a JSON object"),
         (("append", "Order-1", "Placed", "--expect", "-1"), "'-1' is not a position"),
-        (("append", "Order-1", "Placed", "--version", "0"), "the schema version of an event is a number from 1 on"),
+        (
+            ("append", "Order-1", "Placed", "--version", "0"),
+            "the schema version of an event must be an integer of at least 1",
+        ),
         (("append", "Order-1", "Pla\nced"), "event type must be 1 to 100 printable characters"),
         (("append", "Order-1", "Placed", '{"a": "\\u0000"}'), "holds a NUL character"),
         (("append", "Order-1"), "Missing argument"),

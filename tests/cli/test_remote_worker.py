@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.command import eventually
 from kit.control import Site, ask, free_port, look, workers
 
@@ -141,7 +141,7 @@ def test_a_control_plane_that_is_killed_and_comes_back_costs_nothing(site: Site)
     port = control.port
     control.process.kill()
     control.process.wait()
-    worker.says("failed (Unreachable")
+    worker.says("failed (ControlPlaneUnreachable")
     eventually(lambda: f"end {running}" in site.said)
     time.sleep(0.5)
     assert site.job(running)[0] == "running", "its report waits"
@@ -182,7 +182,7 @@ def test_a_worker_that_is_asked_to_drain_ends_by_itself(site: Site) -> None:
     assert ask(site.url, f"/workers/{node['id']}/drain", site.token, method="POST")[1]["status"] == "draining"
 
     assert worker.ends() == 0
-    assert "wants node" in worker.output
+    assert "asks node" in worker.output
 
 
 def test_a_control_plane_that_hangs_does_not_keep_it_after_the_second_signal(site: Site) -> None:

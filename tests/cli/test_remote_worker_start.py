@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from howdah.fleet.tokens import make
-from howdah.pg.database import Database
+from howdah.control_plane.tokens import make
+from howdah.postgres.database import Database
 from kit.command import Command, Jobs
 from kit.control import Site, free_port, workers
 

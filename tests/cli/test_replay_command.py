@@ -34,7 +34,7 @@ def test_replay_from_a_place_without_waiting(howdah, shop):
     said = howdah("consumers", "replay", "totals", "--from", "2", "--no-wait", "--yes")
     shop.catch_up()
 
-    assert said.stdout == "consumer 'totals' goes on after position 2, 1 behind the frontier\n"
+    assert said.stdout == "consumer 'totals' continues after position 2, 1 behind the frontier\n"
     assert shop.seen("totals") == [1, 2, 3, 3]
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from howdah.cli import main
-from howdah.upkeep.scheduler import Scheduler
+from howdah.maintenance.scheduler import Scheduler
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def declared(app, database):
     app.schedule("often", report.job(), cron="* * * * * *")
 
     async def declare():
-        scheduler = Scheduler(database, app.schedules, app._here.client())
+        scheduler = Scheduler(database, app.schedules, app._clients.client())
         await scheduler.tick()
         await scheduler.close()
         await app.close()

@@ -15,7 +15,7 @@ import psutil
 import psycopg
 import pytest
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.command import Command, Jobs, eventually
 from kit.control import QUICK, Control, ask, free_port, make_token
 from table.ground import ddl
@@ -129,7 +129,7 @@ def test_a_signal_ends_it_promptly_and_lets_go_who_waits(
         for each in waiting:
             each.join(30)
         assert answers == [204, 204, 204]
-        assert "ending: who waits for work is let go" in control.output
+        assert "stopping: long polls end now" in control.output
         assert "Traceback" not in control.output
 
 
@@ -141,7 +141,7 @@ def test_what_was_asked_before_the_signal_is_still_answered(database: Database) 
         with socket.create_connection((host, port)) as slow:
             begin(slow, token)
             control.send(signal.SIGTERM)
-            control.says("ending")
+            control.says("stopping: long polls end now")
             slow.sendall(b'{"kind": "nap"')
             answer = slow.recv(1000)
         assert answer.startswith(b"HTTP/1.1 400"), "the body was cut, and it says so"
@@ -155,7 +155,7 @@ def test_the_second_signal_ends_it_at_once(database: Database) -> None:
         with socket.create_connection(("127.0.0.1", control.port)) as slow:
             begin(slow, token)
             control.send(signal.SIGTERM)
-            control.says("ending")
+            control.says("stopping: long polls end now")
             began = time.monotonic()
             control.send(signal.SIGTERM)
 

@@ -8,7 +8,12 @@ import sys
 
 import pytest
 
-from howdah.pg import migrate
+from howdah import Howdah
+from howdah.cli import dev
+from howdah.cli.common import Target
+from howdah.options import Given
+from howdah.postgres import migrate
+from howdah.postgres.database import hide_password
 from kit.roles import owner
 
 HOSTILE = 'we"ird; drop--'
@@ -147,3 +152,32 @@ def test_a_process_of_its_own(database, nowhere):
     assert (refused.returncode, refused.stderr.count("\n")) == (3, 1)
     assert "Traceback" in debug.stderr
     assert version.stdout.startswith("howdah 0.")
+
+
+def test_prune_keeps_what_the_app_keeps(howdah, nowhere):
+    (nowhere / "shop_keeps.py").write_text(
+        "from howdah import Howdah, Retention\napp = Howdah(retention=Retention(done=60 * 86400))\n"
+    )
+
+    asks = howdah("prune", "-a", "shop_keeps", "--done-after", "20d")
+    less = howdah("prune", "-a", "shop_keeps", "--done-after", "20d", HOWDAH_RETENTION_DONE="10d")
+    more = howdah("prune", "-a", "shop_keeps", "--done-after", "70d")
+
+    assert (asks.exit_code, "--yes" in asks.stderr) == (2, True), "the app keeps them for 60 days"
+    assert (less.exit_code, more.exit_code) == (0, 0)
+    assert howdah("prune", "--done-after", "20d").exit_code == 0, "without the app, 14 days"
+
+
+def test_dev_uses_the_database_that_other_commands_use(nowhere, monkeypatch):
+    app = Howdah("postgresql://me:pw@code/x")
+    monkeypatch.setenv("HOWDAH_DSN", "postgresql://environment/x")
+    flag = Target({"dsn": Given("postgresql://flag/x", "--dsn")})
+
+    for target, app_, wanted in (
+        (Target(), app, "postgresql://me:***@code/x"),
+        (Target(), Howdah(), "postgresql://environment/x"),
+        (flag, app, "postgresql://flag/x"),
+    ):
+        with dev._database(target, app_) as shown:
+            assert shown == wanted
+            assert hide_password(target.dsn(app_)) == wanted

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from howdah.fleet.tokens import fingerprint, is_token
+from howdah.control_plane.tokens import fingerprint, is_token
 from kit.roles import owner
 
 

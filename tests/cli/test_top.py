@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from howdah.cli import frame
-from howdah.pg.database import Database
+from howdah.cli import top_view as frame
+from howdah.postgres.database import Database
 from howdah.table import ddl
 from howdah.table.options import TableOptions
 from kit.command import Command, Jobs, eventually

@@ -8,9 +8,9 @@ import json
 import psycopg
 import pytest
 
-from howdah.notices.relay import Relay
-from howdah.notices.signature import verify
-from howdah.notices.webhook import Webhook
+from howdah.webhooks.relay import Relay
+from howdah.webhooks.signature import verify
+from howdah.webhooks.webhook import Webhook
 from kit.control import free_port
 from kit.receiver import SECRET, Receiver
 

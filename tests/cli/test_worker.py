@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from howdah.pg import embedded, migrate
-from howdah.pg.database import Database
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
+from howdah.postgres.embedded import server as embedded
 from kit.command import Command, Jobs, eventually
 from kit.control import free_port
 from kit.signals import STOPS, pass_on_none_ignored

@@ -11,7 +11,7 @@ from psycopg.rows import namedtuple_row
 from ways import WAYS, AsyncWay, Way
 
 from howdah import Howdah, Task
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 
 
 @pytest.fixture(params=WAYS, ids=lambda name: name.replace(" ", "-"))

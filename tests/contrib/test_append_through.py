@@ -16,8 +16,8 @@ from test_borrowed_connections import TEXTS, Undo
 from ways import WAYS, AsyncWay, Way, engine_for
 
 from howdah import ConfigError, EventError, Howdah, NewEvent, NoEvents, StreamConflict, Task, Transaction, telemetry
-from howdah.pg.database import Database
-from howdah.pg.sql import identifier
+from howdah.postgres.database import Database
+from howdah.postgres.sql import identifier
 
 HOSTILE = ['we"ird; drop--', ":stream :expect::text", "50% %(other)s it's {schema} $1 ünïcode"]
 FRONTIER = "select head, safe, held from howdah.frontier()"

@@ -14,9 +14,9 @@ from sqlalchemy import orm
 from ways import engine_for
 
 from howdah import ConfigError, Howdah, Task
-from howdah.contrib import borrow
+from howdah.contrib import wrap
 from howdah.contrib.parameters import colon, percent
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_a_proxy_counts_as_what_it_stands_for(app: Howdah, task: Task[[str], Non
 def test_nothing_is_imported_that_the_caller_does_not_use() -> None:
     script = """
 import sys, howdah
-from howdah.contrib import borrow
-borrow(object())
+from howdah.contrib import wrap
+wrap(object())
 print(sorted({"psycopg", "sqlalchemy", "django"} & set(sys.modules)))
 import sqlalchemy
 with sqlalchemy.create_engine("sqlite://").connect() as conn:
-    print(borrow(conn) is not None)
+    print(wrap(conn) is not None)
 print(sorted({"psycopg", "sqlalchemy.orm", "sqlalchemy.ext.asyncio", "django"} & set(sys.modules)))
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -77,7 +77,7 @@ print(sorted({"psycopg", "sqlalchemy.orm", "sqlalchemy.ext.asyncio", "django"} &
 
 
 def test_an_unknown_object_is_not_borrowed() -> None:
-    assert borrow(object()) is None
+    assert wrap(object()) is None
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from ways import WAYS, AsyncWay, Way
 
 from howdah import ConfigError, Howdah, Task
-from howdah.pg.database import Database
-from howdah.pg.sql import identifier
+from howdah.postgres.database import Database
+from howdah.postgres.sql import identifier
 
 Note = Task[[str], None]
 

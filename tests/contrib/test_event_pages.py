@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from test_pages import DJANGO, run, unfold
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
+from kit.tabs import chosen, tabs
 
 PAGES = Path(__file__).parents[2] / "docs" / "howto"
 
@@ -39,14 +40,14 @@ class Order(models.Model):
 }
 
 
-def blocks(page: str, language: str) -> list[str]:
-    text = (PAGES / page).read_text(encoding="utf-8")
+def blocks(page: str, language: str, tab: str | None = None) -> list[str]:
+    text = chosen((PAGES / page).read_text(encoding="utf-8"), tab)
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def unfold(page: str, folder: Path) -> None:
-    """Write every Python block to the file its first line names."""
-    for block in blocks(page, "python"):
+def unfold(page: str, folder: Path, tab: str | None = None) -> None:
+    """Write every Python block, of one tab if one is named, to the file its first line names."""
+    for block in blocks(page, "python", tab):
         path = folder / block.splitlines()[0].removeprefix("# ")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block, encoding="utf-8")
@@ -74,30 +75,53 @@ def receipts(look: Any) -> list[tuple[int, str]]:
     return [tuple(row) for row in rows]
 
 
-@pytest.mark.usefixtures("orders")
-def test_enqueue_in_your_transaction(tmp_path: Path, direct: Database, look: Any) -> None:
-    unfold("enqueue-in-your-transaction.md", tmp_path)
-
-    run(
-        tmp_path,
-        direct,
-        "-c",
-        """
-import asyncio, os, asyncpg, psycopg, shop, desk, reminders
-dsn = os.environ["DATABASE_URL"]
+PLACE_ORDERS = {
+    "asyncio": """
+import asyncio, os, asyncpg, psycopg, async_checkout, checkout
 async def main():
-    await shop.place_order(await asyncpg.connect(dsn), "tea")
-    async with await psycopg.AsyncConnection.connect(dsn) as conn:
-        await desk.place_order_async(conn, "milk")
+    await checkout.place_order(await asyncpg.connect(os.environ["DATABASE_URL"]), "tea")
+    async with await psycopg.AsyncConnection.connect(os.environ["DATABASE_URL"]) as conn:
+        await async_checkout.place_order(conn, "milk")
 asyncio.run(main())
-with psycopg.connect(dsn) as conn:
-    order = desk.place_order(conn, "cake")
+""",
+    "sync": """
+import os, psycopg, checkout, reminders
+with psycopg.connect(os.environ["DATABASE_URL"]) as conn:
+    checkout.place_order(conn, "tea")
+    order = checkout.place_order(conn, "milk")
     assert reminders.remind(conn, order)
     assert not reminders.remind(conn, order)
 """,
-    )
+    "Django": """
+import os, django
+os.environ["DJANGO_SETTINGS_MODULE"] = "orders.settings"
+django.setup()
+import checkout
+from django.db import transaction
+checkout.place_order("tea")
+checkout.place_order("milk")
+with transaction.atomic():
+    checkout.place_order("cake")
+    transaction.set_rollback(True)
+""",
+}
 
-    assert receipts(look) == [(1, "tea"), (2, "milk"), (3, "cake"), (3, "cake")]
+
+@pytest.mark.parametrize("tab", PLACE_ORDERS)
+@pytest.mark.usefixtures("orders")
+def test_enqueue_in_your_transaction(tab: str, tmp_path: Path, direct: Database, look: Any) -> None:
+    page = "enqueue-in-your-transaction.md"
+    assert tabs((PAGES / page).read_text(encoding="utf-8")) == list(PLACE_ORDERS)
+    for path, text in DJANGO.items():
+        file = tmp_path / path.replace("shop", "orders")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text.replace("shop", "orders"), encoding="utf-8")
+    unfold(page, tmp_path, tab)
+
+    run(tmp_path, direct, "-c", PLACE_ORDERS[tab])
+
+    reminder = [(2, "milk")] if tab == "sync" else []
+    assert receipts(look) == [(1, "tea"), (2, "milk"), *reminder]
 
 
 @pytest.mark.usefixtures("orders")

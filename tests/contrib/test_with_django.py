@@ -11,7 +11,7 @@ from ways import Way, with_django
 
 from howdah import ConfigError, Howdah, Task
 from howdah.contrib.with_django import fresh_connections
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.node import drain
 
 Note = Task[[str], None]

@@ -8,7 +8,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from howdah import Task
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 
 Note = Task[[str], None]
 

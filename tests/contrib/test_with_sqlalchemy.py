@@ -10,7 +10,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from ways import async_engine_for, engine_for
 
 from howdah import Task
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 
 Note = Task[[str], None]
 

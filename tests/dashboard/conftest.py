@@ -10,10 +10,10 @@ import httpx2 as httpx
 import pytest
 
 from howdah import Howdah
-from howdah.fleet.options import ServeOptions
-from howdah.fleet.server import Server
-from howdah.fleet.tokens import Tokens
-from howdah.pg.database import Session
+from howdah.control_plane.options import ServeOptions
+from howdah.control_plane.server import ControlPlaneServer
+from howdah.control_plane.tokens import Tokens
+from howdah.postgres.database import Session
 from kit.roles import fleet, owner
 
 ALL, READ = "all-all-all-all", "read-read-read"
@@ -58,7 +58,7 @@ async def tokens(database) -> AsyncIterator[Tokens]:
 @pytest.fixture
 async def guarded(app) -> AsyncIterator[str]:
     """A control plane whose dashboard wants a password or token."""
-    server = Server(app, ServeOptions(port=0, password=ALL, read_password=READ))
+    server = ControlPlaneServer(app, ServeOptions(port=0, password=ALL, read_password=READ))
     running = asyncio.create_task(server.run())
     try:
         yield await server.listening()

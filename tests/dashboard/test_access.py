@@ -131,10 +131,10 @@ async def test_a_session_ends(browser, conn):
 
 
 async def test_live_streams_end_with_the_server(app, conn):
-    from howdah.fleet.options import ServeOptions
-    from howdah.fleet.server import Server
+    from howdah.control_plane.options import ServeOptions
+    from howdah.control_plane.server import ControlPlaneServer
 
-    server = Server(app, ServeOptions(port=0, auth="none"))
+    server = ControlPlaneServer(app, ServeOptions(port=0, auth="none"))
     running = asyncio.create_task(server.run())
     url = await server.listening()
     from dashboard.conftest import Browser

@@ -11,10 +11,10 @@ from starlette.routing import Mount
 
 from dashboard.conftest import ALL, Browser
 from howdah import ConfigError
+from howdah.control_plane.options import ServeOptions
+from howdah.control_plane.sockets import bind, http_server, url_of
 from howdah.dashboard import Dashboard, Visitor, everybody
 from howdah.dashboard.render import STATIC
-from howdah.fleet.listen import bind, http_server, url_of
-from howdah.fleet.options import ServeOptions
 
 pytestmark = pytest.mark.anyio
 
@@ -95,9 +95,9 @@ async def test_nothing_is_done_without_a_yes(app, browser):
 
 
 async def test_without_a_login_only_this_machine_is_answered(app):
-    from howdah.fleet.server import Server
+    from howdah.control_plane.server import ControlPlaneServer
 
-    server = Server(app, ServeOptions(port=0, auth="none"))
+    server = ControlPlaneServer(app, ServeOptions(port=0, auth="none"))
     running = asyncio.create_task(server.run())
     browser = Browser(await server.listening())
     try:

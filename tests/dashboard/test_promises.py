@@ -11,9 +11,9 @@ import pytest
 
 from dashboard.conftest import ALL, Browser
 from howdah import ConfigError
+from howdah.control_plane.options import ServeOptions
+from howdah.control_plane.server import ControlPlaneServer
 from howdah.dashboard import live
-from howdah.fleet.options import ServeOptions
-from howdah.fleet.server import Server
 
 pytestmark = pytest.mark.anyio
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -24,7 +24,7 @@ async def test_over_tls_the_cookie_is_for_this_host_and_tls_only(app, tmp_path):
     words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=howdah"
     extra = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
     subprocess.run([*words.split(), *extra], check=True, capture_output=True, timeout=30)
-    server = Server(app, ServeOptions(port=0, password=ALL, certificate=str(cert), key=str(key)))
+    server = ControlPlaneServer(app, ServeOptions(port=0, password=ALL, certificate=str(cert), key=str(key)))
     running = asyncio.create_task(server.run())
     browser = Browser(await server.listening())
     browser.http = httpx.AsyncClient(
@@ -63,7 +63,9 @@ async def test_a_job_leads_to_its_trace(app, conn):
 
     job = await work.enqueue(1)
     await conn.execute("update howdah.job set trace = $2 where id = $1", job.id, f"00-{TRACE}-b7ad6b7169203331-01")
-    server = Server(app, ServeOptions(port=0, auth="none", trace_url="https://traces.example.com/trace/{trace}"))
+    server = ControlPlaneServer(
+        app, ServeOptions(port=0, auth="none", trace_url="https://traces.example.com/trace/{trace}")
+    )
     running = asyncio.create_task(server.run())
     browser = Browser(await server.listening())
     try:

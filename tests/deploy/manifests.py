@@ -12,12 +12,14 @@ import click
 import kubernetes_validate
 
 import howdah.cli
-from howdah.config import Settings, seconds
-from howdah.fleet.routes import ROUTES
-from howdah.parts import PARTS
+import howdah_agent
+import howdah_lab
+from howdah import options
+from howdah.config import CLASSES, seconds
+from howdah.control_plane.routes import ROUTES
 from howdah.version import __version__
 
-SOURCES = Path(howdah.cli.__file__).parents[1]
+SOURCES = [Path(package.__file__).parent for package in (howdah, howdah_agent, howdah_lab)]
 VERSIONS = ("1.29.0", "1.33.0", "1.37.0")
 MARGIN = 10
 """Seconds between the last grace and KILL."""
@@ -28,10 +30,10 @@ Object = Mapping[str, Any]
 @cache
 def variables() -> frozenset[str]:
     """Every variable the code reads."""
-    names = {f"HOWDAH_{name.upper()}" for name in Settings.__struct_fields__ if name not in PARTS}
-    names |= {f"HOWDAH_{key}_{name}".upper() for key, part in PARTS.items() for name in part.__struct_fields__}
+    names = {options.variable(key) for cls in CLASSES for option in options.options_of(cls) for key in option.keys}
     literal = re.compile(r'"(HOWDAH_[A-Z]+(?:_[A-Z]+)*)"')
-    return frozenset(names) | {name for file in SOURCES.rglob("*.py") for name in literal.findall(file.read_text())}
+    files = (file for source in SOURCES for file in source.rglob("*.py"))
+    return frozenset(names) | {name for file in files for name in literal.findall(file.read_text())}
 
 
 def parsed(words: Sequence[str]) -> click.Context:
@@ -45,6 +47,12 @@ def parsed(words: Sequence[str]) -> click.Context:
         assert found is not None, f"there is no command {name!r}"
         command, context = found, click.Context(found, parent=context, info_name=name)
     return command.make_context(context.info_name, rest, parent=context.parent)
+
+
+def port_of(context: click.Context) -> int:
+    """The port a command listens on."""
+    metrics = context.params.get("metrics")
+    return int(metrics[1] if metrics else context.params["port"])
 
 
 def check_all(objects: Sequence[Object]) -> None:
@@ -128,7 +136,7 @@ def check_probes(name: str, container: Object, context: click.Context) -> None:
         "sidecar": {"/health"},
     }
     ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
-    listens = int(str(context.params.get("metrics") or context.params["port"]).rpartition(":")[2])
+    listens = port_of(context)
     for kind in ("startupProbe", "livenessProbe", *(() if command == "sidecar" else ("readinessProbe",))):
         probe = container[kind]
         if "exec" in probe:

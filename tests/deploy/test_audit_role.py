@@ -7,8 +7,8 @@ import pytest
 
 from howdah import Howdah
 from howdah.jobs.filter import Filter
-from howdah.pg.database import Database
-from howdah.upkeep.pruner import Pruner, Retention
+from howdah.maintenance.pruner import Pruner, Retention
+from howdah.postgres.database import Database
 from kit.roles import refuses
 
 pytestmark = pytest.mark.anyio

@@ -66,10 +66,10 @@ def test_values_reach_the_command_lines() -> None:
     ]
     flags = parsed(pod["containers"][0]["args"]).params
 
-    assert (flags["queues"], flags["labels"], flags["concurrency"], flags["grace"]) == ("builds:2", ("gpu",), 4, 90)
+    assert (flags["queues"], flags["labels"], flags["slots"], flags["grace"]) == ({"builds": 2}, ("gpu",), 4, 90)
     assert flags["server"] == "http://farm-control-plane"
     assert pod["terminationGracePeriodSeconds"] == 90 + 5 + 30
-    assert parsed(pod["initContainers"][0]["args"]).params["agent"] == "your-agent"
+    assert parsed(pod["initContainers"][0]["args"]).params["agent"] == ["your-agent"]
 
 
 def test_an_autoscaler_is_left_the_number_of_workers() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from deploy.manifests import SECRET, parsed, variables
+from deploy.manifests import SECRET, parsed, port_of, variables
 from howdah.config import seconds
 from howdah.version import __version__
 
@@ -58,7 +62,7 @@ def test_health_is_asked_where_it_is_served(name: str) -> None:
     test = service["healthcheck"]["test"][-1] if "healthcheck" in service else dict(DOCKERFILE)["HEALTHCHECK"]
     if "healthcheck" not in service:
         test = next(rest for word, rest in DOCKERFILE if word == "HEALTHCHECK")
-    port = str(context.params.get("metrics") or context.params["port"]).rpartition(":")[2]
+    port = port_of(context)
 
     assert f"http://127.0.0.1:{port}{wanted}" in test
 
@@ -154,3 +158,32 @@ def test_nothing_secret_gets_in() -> None:
     }
     assert "*" in ignored
     assert copied == allowed
+
+
+def test_every_command_of_the_image_is_installed_from_the_files_copied(tmp_path: Path) -> None:
+    """`sidecar` and `serve` belong to different distributions; both must be among what the build stage installs."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    for word, rest in DOCKERFILE:
+        if word == "COPY" and "--from" not in rest:
+            for name in rest.split()[:-1]:
+                copy = shutil.copytree if (DEPLOY.parent / name).is_dir() else shutil.copy
+                copy(DEPLOY.parent / name, source / name)
+    [install] = [shlex.split(rest) for word, rest in DOCKERFILE if word == "RUN" and "pip install" in rest]
+    projects = [re.sub(r"\[.*\]$", "", each) for each in install if each.startswith(".")]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", target, *projects], cwd=source, check=True)
+    # the source folders of the development environment are taken off the path
+    path = "import sys; sys.path = [each for each in sys.path if not each.endswith('/src')]"
+    program = f"{path}; from howdah.cli import main; main()"
+    for word, rest in DOCKERFILE:
+        if word == "CMD":
+            ran = subprocess.run(
+                [sys.executable, "-c", program, json.loads(rest)[0], "--help"],
+                cwd=tmp_path,
+                env={"PYTHONPATH": str(target)},
+                capture_output=True,
+                text=True,
+            )
+            assert ran.returncode == 0, ran.stderr
+            assert ran.stdout.startswith("Usage:"), ran.stdout

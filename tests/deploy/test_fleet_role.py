@@ -13,16 +13,16 @@ import uvicorn
 
 from deploy.people import FAR, grew, partitions
 from howdah import Howdah, Poison, WorkerOptions
-from howdah.fleet.client import Client
-from howdah.fleet.options import ServeOptions
-from howdah.fleet.remote import RemoteConductor
-from howdah.fleet.server import Server
-from howdah.fleet.tokens import Tokens
-from howdah.pg.database import Database, Session
-from howdah.upkeep.pruner import Pruner, Retention
+from howdah.control_plane.options import ServeOptions
+from howdah.control_plane.server import ControlPlaneServer
+from howdah.control_plane.tokens import Tokens
+from howdah.maintenance.pruner import Pruner, Retention
+from howdah.postgres.database import Database, Session
+from howdah.remote.client import ControlPlaneClient
+from howdah.remote.node import RemoteNode
 from kit.command import Command
+from kit.control_plane import serving as plane
 from kit.node import eventually
-from kit.outpost import serving as plane
 from kit.roles import refuses
 from table.ground import ddl
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def serving(app: Howdah) -> AsyncIterator[str]:
     """A control plane on a free port."""
-    async with Server(app, ServeOptions(heartbeat=0.5, offline_after=5, rate=1000)).open() as asgi:
+    async with ControlPlaneServer(app, ServeOptions(heartbeat=0.5, offline_after=5, rate=1000)).open() as asgi:
         web = uvicorn.Server(uvicorn.Config(asgi, port=0, log_config=None, lifespan="off"))
         task = asyncio.create_task(web.serve())
         while not web.started:
@@ -65,7 +65,7 @@ async def test_fleet_is_what_the_control_plane_needs(roles, conn, caplog):
             answer = await web.post("/jobs", json={"kind": kind, **later})
             assert answer.status_code == 201, answer.text
         asleep = answer.json()["id"]
-        worker = RemoteConductor(remote, WorkerOptions(slots=2, grace=1), lambda: Client(url, token))
+        worker = RemoteNode(remote, WorkerOptions(slots=2, grace=1), lambda: ControlPlaneClient(url, token))
         working = asyncio.create_task(worker.run())
         await eventually(lambda: conn.fetchval("select count(*) = 3 from howdah.done"), 20)
         await eventually(lambda: conn.fetchval("select state = 'completed' from uploads"), 20)

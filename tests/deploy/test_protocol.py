@@ -13,15 +13,15 @@ import msgspec
 import pytest
 import uvicorn
 
-from howdah import Howdah
-from howdah.codes import CODES
-from howdah.fleet import messages as m
-from howdah.fleet.openapi import ALWAYS, SOMETIMES
-from howdah.fleet.options import ServeOptions
-from howdah.fleet.routes import ROUTES
-from howdah.fleet.server import Server
-from howdah.fleet.tokens import Tokens
-from howdah.pg.database import Session
+from howdah import Howdah, control_plane
+from howdah.control_plane.openapi import ALWAYS, SOMETIMES
+from howdah.control_plane.options import ServeOptions
+from howdah.control_plane.routes import ROUTES
+from howdah.control_plane.server import ControlPlaneServer
+from howdah.control_plane.tokens import Tokens
+from howdah.error_codes import CODES
+from howdah.postgres.database import Session
+from howdah.remote import messages as m
 from kit.roles import owner, serve_as_fleet
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "protocol.md").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ async def test_the_exchanges_happen_as_printed(app: Howdah) -> None:
     secrets = {"hwd_api_…": api}
     tokens: dict[str, str] = {}
     worker = WORKER
-    async with Server(app, ServeOptions()).open() as asgi:
+    async with ControlPlaneServer(app, ServeOptions()).open() as asgi:
         server = uvicorn.Server(uvicorn.Config(asgi, port=0, log_config=None, lifespan="off"))
         task = asyncio.create_task(server.serve())
         while not server.started:
@@ -160,9 +160,31 @@ def test_every_request_is_there() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        *(m.Register, m.Registered, m.Heartbeat, m.Held, m.Beaten, m.Fate, m.Claim, m.Claimed, m.Complete, m.Fail),
-        *(m.Ended, m.LogLines, m.RunNote, m.Ack, m.Report, m.Acked, m.Settled, m.Release, m.Released, m.Enqueue),
-        m.Problem,
+        *(
+            m.RegisterRequest,
+            m.RegisterResponse,
+            m.HeartbeatRequest,
+            m.HeldJob,
+            m.HeartbeatResponse,
+            m.RenewalResult,
+            m.ClaimRequest,
+            m.ClaimedJob,
+            m.CompleteRequest,
+            m.FailRequest,
+        ),
+        *(
+            m.FinishResponse,
+            m.LogRequest,
+            m.RunRequest,
+            m.AckRequest,
+            m.AttemptReport,
+            m.AckResponse,
+            m.RecordedOutcome,
+            m.ReleaseRequest,
+            m.ReleaseResponse,
+            m.EnqueueRequest,
+        ),
+        m.ErrorDetail,
     ],
     ids=lambda message: message.__name__,
 )
@@ -173,8 +195,10 @@ def test_every_field_is_explained(message: type[msgspec.Struct]) -> None:
 def test_every_status_and_code_is_there() -> None:
     statuses = [str(status) for status in (*ALWAYS, *SOMETIMES)]
     assert [status for status in statuses if not re.search(rf"^\| {status}\b", PAGE, re.MULTILINE)] == []
-    sources = Path(m.__file__).parent.glob("*.py")
-    raised = {code for file in sources for code in re.findall(r'Refused\(\s*\d+,\s*"([A-Z_]+)"', file.read_text())}
+    sources = Path(control_plane.__file__).parent.glob("*.py")
+    raised = {
+        code for file in sources for code in re.findall(r'RequestRejected\(\s*\d+,\s*"([A-Z_]+)"', file.read_text())
+    }
     assert len(raised) > 5
     assert [code for code in {*raised, *CODES} if f"`{code}`" not in PAGE] == []
 
@@ -189,12 +213,19 @@ def test_the_limits_are_those_of_the_code() -> None:
 
     rows = dict(re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", PAGE[PAGE.index("## Limits") :], re.MULTILINE))
     assert ServeOptions().largest_body == int(rows["a request"].removesuffix(" MiB")) * 2**20
-    assert f"{limit(m.Register, 'kinds')} each" == rows["kinds, queues of a worker"]
-    assert str(limit(m.Claim, "max")) == rows["jobs of one claim"]
+    assert f"{limit(m.RegisterRequest, 'kinds')} each" == rows["kinds, queues of a worker"]
+    assert str(limit(m.ClaimRequest, "max")) == rows["jobs of one claim"]
     most = rows["`tokens` of one claim, and of one release"]
-    assert f"{limit(m.Claim, 'tokens'):,}" == f"{limit(m.Release, 'tokens'):,}" == most
-    assert str(limit(m.Ack, "acks")) == str(limit(m.Ack, "finished")) == rows["reports of one `/ack`, and `finished`"]
-    assert rows["lines of one request"] == f"{limit(m.LogLines, 'lines')}, of 10,000 characters"
-    assert f"{limit(m.Fail, 'message'):,} and {limit(m.Fail, 'traceback'):,}" in rows["`message`, `traceback`"]
-    assert f"up to {limit(m.Claim, 'wait')}. " in PAGE
+    assert f"{limit(m.ClaimRequest, 'tokens'):,}" == f"{limit(m.ReleaseRequest, 'tokens'):,}" == most
+    assert (
+        str(limit(m.AckRequest, "acks"))
+        == str(limit(m.AckRequest, "finished"))
+        == rows["reports of one `/ack`, and `finished`"]
+    )
+    assert rows["lines of one request"] == f"{limit(m.LogRequest, 'lines')}, of 10,000 characters"
+    assert (
+        f"{limit(m.FailRequest, 'message'):,} and {limit(m.FailRequest, 'traceback'):,}"
+        in rows["`message`, `traceback`"]
+    )
+    assert f"up to {limit(m.ClaimRequest, 'wait')}. " in PAGE
     assert f"more than {ServeOptions().rate:g} requests a second" in PAGE

@@ -11,10 +11,10 @@ import pytest
 
 from deploy.people import FAR, grew, partitions
 from howdah import Event, Howdah, NewEvent, Poison, Transaction, WorkerOptions
-from howdah.observe.depth import Depth
-from howdah.pg import migrate
-from howdah.pg.database import Database
-from howdah.upkeep.pruner import Pruner, Retention
+from howdah.maintenance.pruner import Pruner, Retention
+from howdah.observe.sampler import QueueDepth
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
 from kit.node import eventually, node
 from kit.roles import ROLES, as_role, drop_roles, give_passwords, refuses, run_roles
 from table.ground import ddl
@@ -41,7 +41,7 @@ async def allowed(conn: Any, role: str, kind: str, things: str, *rights: str) ->
 
 async def counted(app: Howdah) -> Any:
     """What a node counts for its metrics."""
-    depth, over = Depth(app.database), asyncio.Event()
+    depth, over = QueueDepth(app.database), asyncio.Event()
     counting = asyncio.create_task(depth.run(over))
 
     async def known() -> Any:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 async def test_who_may_not_see_what_others_run_is_told_who_they_are(
     roles: Callable[[str], str], conn: Any, role: str
 ) -> None:
-    await conn.execute("select howdah.declare_consumer('Mail', 1, null, null, 0)")
+    await conn.execute("select howdah.declare_scope('Mail', 1, null, null, 0)")
     await conn.execute("begin; set local application_name = 'shop'; select howdah.append('A-1', '[{\"type\": \"x\"}]')")
     app = Howdah(roles(role))
 
@@ -30,7 +30,7 @@ async def test_who_may_not_see_what_others_run_is_told_who_they_are(
 async def test_why_needs_no_more_than_a_look(roles: Callable[[str], str], conn: Any, role: str) -> None:
     waits = await conn.fetchval("select id from howdah.enqueue('send', queue => 'mail')")
     await conn.execute("select howdah.pause('mail', 'ada')")
-    await conn.execute("select howdah.declare_consumer('Mail', 1, null, null, 0)")
+    await conn.execute("select howdah.declare_scope('Mail', 1, null, null, 0)")
     app = Howdah(roles(role))
 
     assert [gate.name for gate in await app.why.job(waits) if not gate.open] == ["node", "pause"]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from docs.test_pages import ROOT, Terminal, blocks, commands, environment, folder, unfold
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.control import free_port
 
 __all__ = ["environment", "folder"]

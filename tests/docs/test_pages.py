@@ -2,7 +2,8 @@
 
 A Python block whose first line names a file (``# shop.py``) is that file. The other blocks of a page are one
 program, as typed into ``python -m asyncio``. In the README and in docs/start the commands of ``console`` blocks are
-run too, in order; what the page shows below a command must be in its output, up to an ``…``.
+run too, in order; what the page shows below a command must be in its output, up to an ``…``. A page with tabs is
+followed once for each of them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import psycopg
 import pytest
 
 import howdah
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.roles import dsn_for, owner
+from kit.tabs import chosen, tabs
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -46,9 +48,9 @@ asyncio.run(main())
 """
 
 
-def blocks(page: Path) -> Iterator[tuple[str, str]]:
-    """The fenced blocks of a page: language and text."""
-    text = page.read_text(encoding="utf-8")
+def blocks(page: Path, tab: str | None = None) -> Iterator[tuple[str, str]]:
+    """The fenced blocks of a page, or of one tab of it: language and text."""
+    text = chosen(page.read_text(encoding="utf-8"), tab)
     yield from re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
@@ -58,8 +60,8 @@ def name_of(block: str) -> str | None:
     return match[1] if match else None
 
 
-def python(page: Path) -> list[str]:
-    return [text for language, text in blocks(page) if language == "python"]
+def python(page: Path, tab: str | None = None) -> list[str]:
+    return [text for language, text in blocks(page, tab) if language == "python"]
 
 
 def program(page: Path) -> str:
@@ -67,9 +69,9 @@ def program(page: Path) -> str:
     return "\n".join(text for text in python(page) if name_of(text) is None)
 
 
-def unfold(page: Path, folder: Path) -> None:
+def unfold(page: Path, folder: Path, tab: str | None = None) -> None:
     """Write every block that is a file."""
-    for text in python(page):
+    for text in python(page, tab):
         if name := name_of(text):
             (folder / name).write_text(text, encoding="utf-8")
 
@@ -111,11 +113,15 @@ def test_the_program_of_a_page_runs(page: Path, database: Database, folder: Path
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize("page", WALKS, ids=label)
+@pytest.mark.parametrize(
+    ("page", "tab"),
+    [(page, tab) for page in WALKS for tab in tabs(page.read_text(encoding="utf-8")) or [None]],
+    ids=lambda each: label(each) if isinstance(each, Path) else each,
+)
 def test_the_files_and_commands_of_a_page_work_as_printed(
-    page: Path, database: Database, folder: Path, environment: dict[str, str]
+    page: Path, tab: str | None, database: Database, folder: Path, environment: dict[str, str]
 ) -> None:
-    unfold(page, folder)
+    unfold(page, folder, tab)
     for file in folder.glob("*.py"):
         subprocess.run(
             [sys.executable, "-c", f"import {file.stem}"],
@@ -126,7 +132,7 @@ def test_the_files_and_commands_of_a_page_work_as_printed(
         )
 
     with Terminal(folder, environment, database.dsn) as terminal:
-        for language, text in blocks(page):
+        for language, text in blocks(page, tab):
             if language == "console":
                 for command, shown in commands(text):
                     wanted = [line.partition("…")[0].strip() for line in shown]

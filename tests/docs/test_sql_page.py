@@ -1,4 +1,4 @@
-"""The page on SQL names every function there is, and none that is not."""
+"""docs/reference/sql.md names every function and table, and none that does not exist."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import psycopg
 
 from docs.test_pages import ROOT
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 
 PAGE = ROOT / "docs" / "reference" / "sql.md"
 
@@ -25,3 +25,17 @@ def test_every_function_is_on_the_page(database: Database) -> None:
     _, internal = page.split("Internal functions: ")
     assert there - told == set()
     assert set(re.findall(r"`(\w+)`", internal)) - there == set()
+
+
+def test_every_table_is_on_the_page(database: Database) -> None:
+    with psycopg.connect(database.dsn) as conn:
+        tables = {
+            name
+            for (name,) in conn.execute(
+                "select relname from pg_class where relnamespace = %s::regnamespace and relkind in ('r', 'p')"
+                " and not relispartition",
+                [database.schema],
+            )
+        }
+    _, listed = PAGE.read_text().split("\n## Tables\n")
+    assert set(re.findall(r"^\| `(\w+)` \|", listed, re.MULTILINE)) == tables

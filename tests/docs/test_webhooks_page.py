@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from howdah.notices.signature import sign
+from howdah.webhooks.signature import sign
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "webhooks.md"
 SECRET, BODY, AT = "a secret of some length", b'{"id": "7", "message": "it\'s\\n"}', 1_700_000_000

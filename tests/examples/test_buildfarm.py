@@ -41,7 +41,7 @@ job 3 (build) is failed: INVALID_SPEC: python ended with exit code 64: I can onl
   stderr  I can only write a page, not: delete everything
   run 1  failed INVALID_SPEC  changed []
 
-job 4 (build) is failed: INVALID_SPEC: /etc is not on the list of what may be cloned
+job 4 (build) is failed: INVALID_SPEC: /etc is not on the allow-list of repositories
   run 1  failed INVALID_SPEC  changed []
 
 job 5 (count) is done

@@ -18,10 +18,10 @@ import pytest
 import uvicorn
 
 from howdah import Howdah
-from howdah.fleet.options import ServeOptions
-from howdah.fleet.server import Server
-from howdah.fleet.tokens import Tokens
-from howdah.pg.database import Database, Session
+from howdah.control_plane.options import ServeOptions
+from howdah.control_plane.server import ControlPlaneServer
+from howdah.control_plane.tokens import Tokens
+from howdah.postgres.database import Database, Session
 from kit.control import free_port
 from kit.node import ended, eventually
 from kit.proxy import Proxy
@@ -51,7 +51,7 @@ async def token(database: Database) -> str:
 async def serving(database: Database, port: int, lease: float = 3) -> AsyncIterator[None]:
     """A control plane; ends as one that is stopped: whoever waits is cut off."""
     options = ServeOptions(port=port, heartbeat=0.3, offline_after=lease, rate=1000)
-    async with Server(Howdah(fleet(database).dsn), options).open() as asgi:
+    async with ControlPlaneServer(Howdah(fleet(database).dsn), options).open() as asgi:
         config = uvicorn.Config(asgi, port=port, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
         web = uvicorn.Server(config)
         task = asyncio.create_task(web.serve())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from howdah.torture.line import Line
-from howdah.torture.servers.single import Single
+from howdah_lab.torture.line import Proxy
+from howdah_lab.torture.servers.single import Single
 
 
 @pytest.fixture(scope="module")
@@ -16,5 +16,5 @@ async def place():
 
 @pytest.fixture
 async def line(place):
-    async with Line(place.address) as line:
+    async with Proxy(place.address) as line:
         yield line

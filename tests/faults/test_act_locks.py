@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from howdah.outcome import Ack, Outcome
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.interleave import meet, switch_off, told
 from kit.interleave_jobs import NOBODY, STATEMENTS, TOMORROW, Ground, ack, acking_in_transaction, heartbeat, lay
 from kit.interleave_place import Trio, trio

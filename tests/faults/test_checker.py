@@ -6,13 +6,13 @@ import copy
 
 import pytest
 
-from howdah.torture.books import open_books
-from howdah.torture.checker import check
-from howdah.torture.ledger import Entry
+from howdah_lab.torture.books import open_books
+from howdah_lab.torture.checker import check
+from howdah_lab.torture.ledger import LedgerEntry
 
 
 def line(what, front, *marks, **more):
-    return Entry(1.0, what, front, list(marks), 7, **more)
+    return LedgerEntry(1.0, what, front, list(marks), 7, **more)
 
 
 GOOD = [
@@ -123,7 +123,7 @@ def misplace(books):
 
 
 def give_a_token_twice(books):
-    books.starts["plain", 2].append(Entry(2.0, "start", "plain", [2], 8, attempt=2, token=11))
+    books.starts["plain", 2].append(LedgerEntry(2.0, "start", "plain", [2], 8, attempt=2, token=11))
 
 
 HARM = [

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from howdah.torture.declared import GONE, Added, Declared, Reign, Tick, check
-from howdah.torture.release import NEW, OLD
+from howdah_lab.torture.declared import GONE, Added, Declared, Reign, Tick, check
+from howdah_lab.torture.release import NEW, OLD
 
 OLD_NODE, NEW_NODE = 1, 2
 LENGTH = 100

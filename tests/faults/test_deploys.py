@@ -8,9 +8,9 @@ import time
 import pytest
 
 from howdah import Howdah, SchemaError
-from howdah.cli.failure import explain
-from howdah.pg import migrate
-from howdah.pg.database import Database
+from howdah.cli.errors import explain
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
 from kit.command import Command
 from kit.control import Control
 from kit.farm import Farm, effect
@@ -237,6 +237,47 @@ async def test_whoever_migrates_at_the_same_time_waits_for_the_other(direct, mon
 
 
 # ---------------------------------------------------------------- code and schema of two releases
+
+
+@pytest.mark.parametrize("compatible", [True, False])
+async def test_a_node_of_the_release_before_starts_on_a_schema_that_works_with_it(
+    direct, tmp_path, monkeypatch, compatible
+):
+    """The commands are those of this release; the test migrates with that of the next one."""
+    known, this = migrate.migrations(), migrate.needed()
+    says = f"-- works from: {this}\n" if compatible else ""
+    (tmp_path / f"{this + 1:04}_coming.sql").write_text(says + NEXT)
+    schema, words = Database(direct.dsn, schema="rolled"), ("--schema", "rolled")
+    await migrate.migrate(schema)
+    with monkeypatch.context() as release:
+        release.setattr(migrate, "migrations", lambda: (*known, *migrate.read(tmp_path)))
+        [step] = await migrate.migrate(schema)
+        assert step.works_from == (this if compatible else this + 1)
+        await migrate.check(schema)
+    facts = f"works with code from version {step.works_from} on"
+    app = Howdah(direct.dsn, schema="rolled")
+
+    @app.task
+    async def nap(seconds: float) -> None: ...
+
+    made = await nap.enqueue(0)
+    conn = await schema.connect("test")
+    code = 0 if compatible else 4
+    for command in (("migrate",), ("migrate", "--check"), ("doctor",)):
+        with Command(*command, *words, dsn=schema.dsn) as ran:
+            ended = ran.ends()
+            assert facts in " ".join(ran.output.split())
+            if command != ("doctor",):
+                assert ended == code, ran.output
+    for _ in range(2):  # it starts, and starts again
+        with Command("worker", "-a", "kit.chores:app", "--drain", *words, dsn=schema.dsn) as worker:
+            assert worker.ends() == code, worker.output
+            assert (facts in worker.output) == (not compatible)
+    state = await conn.fetchval("select state from rolled.jobs where id = $1", made.id)
+    assert state == ("done" if compatible else "queued")
+    assert await conn.fetchval("select max(number) from rolled.migration") == this + 1
+    await conn.close()
+    await app.close()
 
 
 @pytest.mark.parametrize(

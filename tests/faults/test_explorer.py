@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.explore import Explorer
 from kit.explore_worlds import WORLDS, prepared
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.explore import Explorer
 from kit.explore_bugs import BUGS, Bug
 from kit.explore_worlds import prepared

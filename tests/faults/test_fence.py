@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from howdah import Howdah, WorkerOptions
-from howdah.fence import new_node
 from howdah.jobs.store import JobStore
 from howdah.node import registry
+from howdah.node.registry import new_node
 from howdah.outcome import Ack, Outcome
-from howdah.pg import embedded, migrate
-from howdah.pg.database import Database
-from howdah.torture.servers.kept import Folder
-from howdah.torture.servers.single import Single
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
+from howdah.postgres.embedded import server as embedded
+from howdah_lab.torture.servers.kept import Folder
+from howdah_lab.torture.servers.single import Single
 from kit.model_check import wrongs
 from kit.node import PATIENCE
 

@@ -8,12 +8,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fleet.conftest import Worker, serving
+from control_plane.conftest import Worker, serving
 from howdah import Howdah
-from howdah.fence import SMALLEST_NODE
-from howdah.fleet import door, plane
-from howdah.pg import migrate
-from howdah.pg.database import Database
+from howdah.control_plane import auth, workers_api
+from howdah.node.registry import SMALLEST_NODE
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
 from kit.model_check import wrongs
 from kit.node import PATIENCE
 from kit.standby import pair
@@ -71,9 +71,9 @@ async def test_a_worker_of_the_old_primary_takes_nothing_from_another_on_the_new
     fenced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the control ids come as from a sequence that the standby forgot: the second worker has the id of the first."""
-    monkeypatch.setattr(door, "FRESH", 4 * PATIENCE)  # the failover takes less than what is known of a worker is used
+    monkeypatch.setattr(auth, "CACHE_TTL", 4 * PATIENCE)  # longer than the failover takes
     if not fenced:
-        monkeypatch.setattr(plane, "new_node", lambda: SMALLEST_NODE)
+        monkeypatch.setattr(workers_api, "new_node", lambda: SMALLEST_NODE)
     async with pair(SETTINGS) as servers:
         app = await prepared(servers.dsn)
         patient = {"offline_after": 20 * PATIENCE}
@@ -119,7 +119,7 @@ async def test_an_id_that_another_node_has_is_drawn_again(app: Howdah, monkeypat
     async def noop() -> None: ...
 
     draws = count()
-    monkeypatch.setattr(plane, "new_node", lambda: SMALLEST_NODE + next(draws) // 3)
+    monkeypatch.setattr(workers_api, "new_node", lambda: SMALLEST_NODE + next(draws) // 3)
     async with serving(app) as control:
         assert [(await control.worker()).id - SMALLEST_NODE for _ in range(3)] == [0, 1, 2]
 

@@ -9,14 +9,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from howdah.pg import migrate, sql
-from howdah.pg.database import Database
+from howdah.postgres import migrate, sql
+from howdah.postgres.database import Database
 from kit.node import PATIENCE
 from kit.standby import pair
 
 pytestmark = pytest.mark.anyio
 
-STATEMENTS = sql.load("howdah.log", schema="howdah")
+STATEMENTS = sql.load("howdah.events", schema="howdah")
 SETTINGS = {"fsync": "off", "max_connections": "50"}
 OWNER, LEADER = 2**20 + 1, 2**20 + 2
 LEASE = 600.0

@@ -10,13 +10,14 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from howdah import Howdah, service
-from howdah.pg import migrate
-from howdah.pg.database import Database
-from howdah.torture.line import Line
-from howdah.torture.servers.ports import free_ports
-from howdah.torture.servers.single import Single
-from howdah.torture.site import through
+from howdah import Howdah
+from howdah import loops as service
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
+from howdah_lab.torture.line import Proxy
+from howdah_lab.torture.servers.ports import free_ports
+from howdah_lab.torture.servers.single import Single
+from howdah_lab.torture.site import through
 from kit.farm import Farm, plain
 from kit.farm import app as farm_app
 from kit.node import eventually, quick
@@ -118,7 +119,7 @@ async def line_to(place):
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    line = Line(place.address)
+    line = Proxy(place.address)
     try:
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(line.__aenter__(), loop))
         yield line, loop

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from howdah import Transaction
-from howdah.pg.database import Session
+from howdah.postgres.database import Session
 from howdah.table.columns import NEEDS
 from kit.hurt import LEASE, Ground, noisy
 from kit.node import eventually

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from howdah.outcome import Outcome
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.interleave import Form, Meetings, meet, switch_off
 from kit.interleave_jobs import ACTS, FORMS, Ground, acking, lay
 from kit.interleave_place import Trio, meeting_place, trio

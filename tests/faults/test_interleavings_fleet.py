@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from howdah.fleet.belief import Belief
+from howdah.control_plane.reports import ReportRecorder
 from howdah.outcome import Ack, Outcome
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.interleave_jobs import Through, ack, lay
 from kit.model_check import wrongs
 
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.anyio
 async def test_who_gave_a_job_back_cannot_end_it_any_more(database: Database, conn: Any, first: Outcome):
     ground = await lay(conn)
     session: Any = Through(conn)
-    belief = Belief(database, session)
+    recorder = ReportRecorder(database, session)
     job = ground.held(6)
     await ack(conn, ground.node, [Ack(job, first, 1, delay=1000.0, error="E")], [])
 
-    own = await belief.own(ground.node, [Ack(job, Outcome.OK, 1)])
+    own = await recorder.covered(ground.node, [Ack(job, Outcome.OK, 1)])
     assert await ack(conn, ground.node, own, []) == {}
     assert await wrongs(conn, ground.ids) == []

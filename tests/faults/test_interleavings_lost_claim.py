@@ -10,7 +10,7 @@ import pytest
 from howdah import Howdah
 from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.model_check import wrongs
 from kit.model_wire import Faults, WiredDatabase
 

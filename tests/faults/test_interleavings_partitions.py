@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from howdah.pg.database import Database
-from howdah.upkeep.pruner import Pruner, Retention
+from howdah.maintenance.pruner import Pruner, Retention
+from howdah.postgres.database import Database
 from kit.interleave import Form, meet, told
 from kit.interleave_jobs import FORMS, NOBODY, STATEMENTS, TOMORROW, Ground
 from kit.interleave_partitions import lay_within_one_partition

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.interleave import Form, meet, switch_off, told
 from kit.interleave_jobs import Ground, ack, acking_in_transaction, lay
 from kit.interleave_place import Trio, meeting_place, trio

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.interleave import Meetings, meet, switch_off
 from kit.interleave_place import meeting_place, trio
 from kit.interleave_shares import ACTS, AT, FORMS, TO, advance, fault, prepare, resetting

@@ -6,9 +6,9 @@ import asyncpg
 import pytest
 
 from howdah import Howdah, telemetry
-from howdah.torture.line import Line
-from howdah.torture.servers.single import Single
-from howdah.torture.site import through
+from howdah_lab.torture.line import Proxy
+from howdah_lab.torture.servers.single import Single
+from howdah_lab.torture.site import through
 from kit.node import ended, eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -18,7 +18,7 @@ TIMES = {"lease": LEASE, "heartbeat": LEASE / 4}
 
 
 async def test_what_was_claimed_too_long_ago_is_not_started():
-    async with Single({"fsync": "off"}) as place, Line(place.address) as line:
+    async with Single({"fsync": "off"}) as place, Proxy(place.address) as line:
         near, far = Howdah(place.dsn), Howdah(through(place.dsn, line))
         await near.migrate()
         ran: list[str] = []

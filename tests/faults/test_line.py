@@ -8,9 +8,9 @@ import time
 import asyncpg
 import pytest
 
-from howdah.pg.database import Database
-from howdah.torture.site import through
-from howdah.torture.talk import Talk
+from howdah.postgres.database import Database
+from howdah_lab.torture.site import through
+from howdah_lab.torture.talk import Talk
 from kit.node import eventually
 
 pytestmark = pytest.mark.anyio

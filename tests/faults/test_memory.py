@@ -10,7 +10,7 @@ import psutil
 import psycopg
 import pytest
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.appetite import app, keep, mixed
 from kit.cgroup import memory_group
 from kit.command import Command, Jobs, eventually

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from howdah import Backoff, Howdah, Transaction, scrub, telemetry
-from howdah.jobs import recorder
-from howdah.torture.checker import ENDED
-from howdah.torture.outcomes import NAMES, RAISED, bring, state_of
+from howdah import Backoff, Howdah, Transaction, redact, telemetry
+from howdah.jobs import ack
+from howdah_lab.torture.checker import ENDED
+from howdah_lab.torture.outcomes import NAMES, RAISED, bring, state_of
 from kit.node import eventually, node
 from table.ground import ddl
 
@@ -194,8 +194,8 @@ async def test_a_text_that_is_not_cleaned_stops_its_neighbours(database, monkeyp
     app = application(database.dsn)
     failed = asyncio.Event()
     stop = telemetry.subscribe(lambda name, facts: failed.set() if name == "loop.fail" else None)
-    monkeypatch.setattr(scrub, "storable", lambda text: text)
-    monkeypatch.setattr(recorder, "is_refusal", lambda _: False)
+    monkeypatch.setattr(redact, "storable", lambda text: text)
+    monkeypatch.setattr(ack, "is_rejection", lambda _: False)
     hostile, others = await ask(app, [("plain", "message-nul", 0)])
     conn = await app.database.connect("test")
     rows = "select count(*) from howdah.done where id = any($1)"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from howdah.torture.ledger import Entry
-from howdah.torture.recovery import recoveries
-from howdah.torture.wound import Wound
+from howdah_lab.torture.ledger import LedgerEntry
+from howdah_lab.torture.recovery import recoveries
+from howdah_lab.torture.wound import Wound
 
 
 def start(at, pid, mark, token=1):
-    return Entry(at, "start", "jobs", [mark], pid, 1, token)
+    return LedgerEntry(at, "start", "jobs", [mark], pid, 1, token)
 
 
 def end(at, pid, mark, token=1):
-    return Entry(at, "end", "jobs", [mark], pid, 1, token)
+    return LedgerEntry(at, "end", "jobs", [mark], pid, 1, token)
 
 
 def test_the_jobs_of_a_killed_process_are_timed_from_its_death_to_their_next_start():

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from howdah import Howdah, telemetry
-from howdah.pg import sql
-from howdah.table import refusal
-from howdah.torture.rows import HELD_UP, STATES, Harmed
+from howdah.postgres import sql
+from howdah.table import rejected as refusal
+from howdah_lab.torture.rows import HELD_UP, STATES, Harmed
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.superuser("makes tables and triggers beside those of Howdah")
@@ -28,7 +28,7 @@ SETTINGS = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-STATEMENTS = sql.load("howdah.torture", schema="howdah", yard="yard")
+STATEMENTS = sql.load("howdah_lab.torture", schema="howdah", yard="yard")
 NEIGHBOURS = 6
 EMPTY = "truncate yard.harmed"
 

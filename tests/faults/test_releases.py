@@ -54,7 +54,7 @@ async def test_arguments_of_another_signature_fail_at_once_and_can_be_retried(da
         assert row["state"] == "done"
         return
     assert (row["state"], row["attempt"]) == ("failed", 1)
-    assert row["error"].startswith("Poison: task 'send' cannot be called so: ")
+    assert row["error"].startswith("Poison: task 'send' cannot be called with these arguments: ")
     assert complaint in row["error"]
 
     fitting = Howdah(database.dsn)

@@ -11,14 +11,14 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from howdah.pg import watch
-from howdah.pg.database import STEADY, Database
-from howdah.torture.servers import pooler
-from howdah.torture.servers.cluster import Cluster
-from howdah.torture.servers.kept import Folder
-from howdah.torture.servers.pooled import Pooled, PooledByTransaction
-from howdah.torture.servers.single import Single
-from howdah.torture.servers.small import SmallLog, SmallTables
+from howdah.postgres import watchdog as watch
+from howdah.postgres.database import SESSION_SETTINGS, Database
+from howdah_lab.torture.servers import pooler
+from howdah_lab.torture.servers.cluster import Cluster
+from howdah_lab.torture.servers.kept import Folder
+from howdah_lab.torture.servers.pooled import Pooled, PooledByTransaction
+from howdah_lab.torture.servers.single import Single
+from howdah_lab.torture.servers.small import SmallLog, SmallTables
 from kit.node import PATIENCE, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
@@ -207,9 +207,9 @@ async def test_a_pooler_is_restarted_and_so_is_the_server_behind_it(kind):
 
 
 async def test_a_pooler_that_hides_itself_and_the_backends_costs_no_long_statement(monkeypatch):
-    monkeypatch.setattr(watch, "EVERY", 0.2)
-    monkeypatch.setattr(watch, "LONG", 0.1)
-    monkeypatch.setattr(pooler, "CONFIG", f"{pooler.CONFIG}ignore_startup_parameters = {', '.join(STEADY)}\n")
+    monkeypatch.setattr(watch, "CHECK_INTERVAL", 0.2)
+    monkeypatch.setattr(watch, "LATE_AFTER", 0.1)
+    monkeypatch.setattr(pooler, "CONFIG", f"{pooler.CONFIG}ignore_startup_parameters = {', '.join(SESSION_SETTINGS)}\n")
     async with running(Pooled) as place:
         database = Database(place.dsn)
         pool = await database.pool(1, command_timeout=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from howdah.torture.servers.standby import AsynchronouslyReplicated, SynchronouslyReplicated
+from howdah_lab.torture.servers.standby import AsynchronouslyReplicated, SynchronouslyReplicated
 from kit.node import PATIENCE, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]

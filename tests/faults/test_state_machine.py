@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.interleave import DEFINITION
 from kit.interleave_place import meeting_place
 from kit.model_machine import Life
@@ -60,7 +60,7 @@ def place(server: Any, template: str) -> Iterator[Database]:
 
 @pytest.fixture
 def world(place: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    for often in ("howdah.jobs.store.PROMOTE", "howdah.jobs.store.SWEEP", "howdah.jobs.holds.LOOK"):
+    for often in ("howdah.jobs.store.PROMOTE", "howdah.jobs.store.SWEEP", "howdah.jobs.hold.CACHE_TTL"):
         monkeypatch.setattr(often, 0.0)  # at every claim: a replay must meet the same statements
     world = World(place.dsn)
     yield world

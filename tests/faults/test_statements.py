@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from howdah.pg import sql
+from howdah.postgres import sql
 
 pytestmark = pytest.mark.anyio
 
-STATEMENTS = sql.load("howdah.torture", schema="howdah", yard="yard")
+STATEMENTS = sql.load("howdah_lab.torture", schema="howdah", yard="yard")
 SCRIPTS = [name for name in STATEMENTS if name in ("open", "clear") or name.startswith("without_")]
 
 
@@ -26,3 +26,15 @@ async def test_scripts_run(conn, script):
     assert await conn.fetchval(STATEMENTS["taken"])
     await conn.execute(STATEMENTS[script])
     assert await conn.fetchval(STATEMENTS["taken"]) == (script != "clear")
+
+
+@pytest.mark.parametrize("script", [name for name in sorted(SCRIPTS) if name.startswith("without_")])
+async def test_a_guard_is_replaced_and_not_overloaded(conn, script):
+    """A function with other parameters would stand beside the one that is to be switched off."""
+    functions = "select count(*) from pg_proc where pronamespace = 'howdah'::regnamespace"
+    before = await conn.fetchval(functions)
+
+    await conn.execute(STATEMENTS["open"])
+    await conn.execute(STATEMENTS[script])
+
+    assert await conn.fetchval(functions) == before

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from howdah.torture.all import torture
-from howdah.torture.faults import faults
-from howdah.torture.guards import GUARDS, OF_PROGRESS
-from howdah.torture.report import lines
-from kit.command import Command
+from howdah_lab.torture.all import torture
+from howdah_lab.torture.faults import faults
+from howdah_lab.torture.guards import GUARDS, OF_PROGRESS
+from howdah_lab.torture.report import lines
+from howdah_lab.torture.servers.keeper import below
+from kit.command import Command, alive, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 
@@ -80,6 +85,50 @@ def test_every_fault_has_a_control():
     assert all(fault.controls for fault in faults().values())
     assert {guard for fault in faults().values() for guard in fault.controls} == GUARDS.keys()
     assert GUARDS.keys() > OF_PROGRESS
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=["TERM", "INT", "KILL"])
+def test_a_run_that_is_ended_by_a_signal_leaves_no_process_and_no_server_behind(tmp_path, number):
+    """Also not one that has just been started and cannot know yet with whom it ends."""
+    found: dict[int, str] = {}
+
+    def started() -> dict[int, str]:
+        for pid in {*below(run.process.pid), *marked(str(tmp_path))}:
+            found[pid] = command_line(pid) or found.get(pid, "")
+        return found
+
+    with Command("torture", "--fault", "kill", "--seconds", "60", "--folder", str(tmp_path)) as run:
+        eventually(lambda: any("--server" in line for line in started().values()), why=lambda: run.output)
+        run.send(number)
+        code = run.ends()
+        left = [f"{pid}: {found[pid]}" for pid in started() if alive(pid)]
+    folders = [folder for line in found.values() for folder in re.findall(r'"folder": "([^"]+)"', line)]
+    assert folders
+    if number == signal.SIGKILL:
+        eventually(lambda: not any(map(alive, started())), 15, lambda: str(found))
+        eventually(lambda: not any(map(os.path.exists, folders)), 15)
+    else:
+        assert code == 1
+        assert not left, left
+        assert not any(map(os.path.exists, folders))
+
+
+def marked(word: str) -> list[int]:
+    """The processes with this word in their environment."""
+    pids = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if word.encode() in (folder / "environ").read_bytes():
+                pids.append(int(folder.name))
+    return pids
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from howdah import ConfigError
-from howdah.torture import table
-from howdah.torture.checker import Finding
-from howdah.torture.report import Report, all_good
+from howdah_lab.torture import table
+from howdah_lab.torture.checker import Violation
+from howdah_lab.torture.report import RunReport, all_good
 from kit.command import Command
 
-LOST = Finding("I1", "jobs that were accepted and are not done", 2, ["1", "2"], lost=True)
+LOST = Violation("I1", "jobs that were accepted and are not done", 2, ["1", "2"], lost=True)
 
 
 def report(fault="kill", **facts):
@@ -35,7 +35,7 @@ def report(fault="kill", **facts):
         "stuck": [],
         "folder": "",
     }
-    return Report(**{**usual, **facts})
+    return RunReport(**{**usual, **facts})
 
 
 def row(text, fault):
@@ -60,7 +60,7 @@ def test_controls_say_whether_they_were_noticed():
 
 
 def test_a_machine_that_is_slow_makes_no_control_good():
-    slow = Finding("I11", "recoveries that took too long", 1, [])
+    slow = Violation("I11", "recoveries that took too long", 1, [])
     assert report(without="reset", stuck=[slow]).good
     assert not report(without="fence", stuck=[slow]).good
     assert not report(stuck=[slow]).good

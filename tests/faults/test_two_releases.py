@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from howdah import Howdah, Transaction
-from howdah.pg import sql
-from howdah.torture.declared import Added, Declared, Reign, check
-from howdah.torture.release import NEW, OLD, PARTITIONS
+from howdah.postgres import sql
+from howdah_lab.torture.declared import Added, Declared, Reign, check
+from howdah_lab.torture.release import NEW, OLD, PARTITIONS
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.superuser("makes tables and triggers beside those of Howdah")
@@ -31,7 +31,7 @@ SETTINGS = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-STATEMENTS = sql.load("howdah.torture", schema="howdah", yard="yard")
+STATEMENTS = sql.load("howdah_lab.torture", schema="howdah", yard="yard")
 TYPES = {OLD: ["Happened"], NEW: ["Happened", "Ordered"]}
 EFFECT = "insert into yard.effect (front, mark, stream, version, attempt, token, pid) values ($1, $2, $3, $4, 0, 0, 0)"
 BEHIND = """

@@ -8,10 +8,11 @@ import asyncpg
 import pytest
 
 from howdah import TransactionLost
-from howdah.pg import database, watch
-from howdah.pg.database import Database, prepare
-from howdah.pg.transact import transact
-from howdah.torture.site import through
+from howdah.postgres import database
+from howdah.postgres import watchdog as watch
+from howdah.postgres.database import Database, prepare
+from howdah.postgres.transaction import transact
+from howdah_lab.torture.site import through
 from kit.node import eventually
 
 pytestmark = pytest.mark.anyio
@@ -32,8 +33,8 @@ async def conn(place):
 
 @pytest.fixture
 async def pool(place, line, conn, monkeypatch):
-    monkeypatch.setattr(watch, "EVERY", EVERY)
-    monkeypatch.setattr(watch, "LONG", EVERY)
+    monkeypatch.setattr(watch, "CHECK_INTERVAL", EVERY)
+    monkeypatch.setattr(watch, "LATE_AFTER", EVERY)
     pool = await Database(through(place.dsn, line)).pool(2, command_timeout=None)
     yield pool
     pool.terminate()
@@ -151,7 +152,7 @@ async def test_a_connection_that_dies_while_it_is_made_is_noticed(place, line, m
 
 
 async def test_without_it_nobody_would_notice(pool, line):
-    pool.watch = None
+    pool.watchdog = None
     await transact(pool, AGES, nothing, nothing)
     line.kill("pool")
     task = asyncio.create_task(transact(pool, AGES, nothing, nothing))

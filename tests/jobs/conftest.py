@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql as names
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.history import FILL, Look
 
 UNATTENDED = """

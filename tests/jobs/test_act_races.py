@@ -1,4 +1,4 @@
-"""Acts of people against claims, acks, resets, promotions, prunes and each other, step by step and all at once."""
+"""Actions of operators against claims, acks, resets, promotions, prunes and each other, stepwise and at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
-from howdah.pg import sql
+from howdah.postgres import sql
 from kit.node import drain
 
 pytestmark = pytest.mark.anyio
@@ -76,7 +76,7 @@ async def act(conn, verb: str, ids) -> dict[int, str]:
 
 async def misplaced(conn) -> list[int]:
     """Jobs that are in two places or in none, and runs that overlap."""
-    row = await conn.fetchrow(sql.load("howdah.upkeep", schema="howdah")["doctor_misplaced"], 100_000, 1, 1)
+    row = await conn.fetchrow(sql.load("howdah.maintenance", schema="howdah")["doctor_misplaced"], 100_000, 1, 1)
     assert row["overlapping"] == 0
     return list(row["wrong"])
 

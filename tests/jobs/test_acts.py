@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from howdah import Backoff, ConfigError, Poison
-from howdah.journal import job_log, progress
+from howdah.worker.job_log import job_log, progress
 from kit.node import drain, eventually, node
 
 pytestmark = pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""Bulk enqueue: several chunks, each made while the one before it is on its way."""
+"""BulkEnqueue enqueue: several chunks, each made while the one before it is on its way."""
 
 from __future__ import annotations
 

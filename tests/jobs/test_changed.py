@@ -1,4 +1,4 @@
-"""Acts by filter on jobs that change between the search and the act: what changed is left alone and reported."""
+"""JobActions by filter on jobs that change between the search and the act: what changed is left alone and reported."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 
 from howdah import ConfigError, Poison
 from howdah.job import State
-from howdah.jobs.filter import Filter
-from howdah.jobs.seen import Seen
+from howdah.jobs.filter import ExpectedJob, Filter
 from kit.node import drain
 
 pytestmark = pytest.mark.anyio
@@ -223,7 +222,7 @@ async def test_a_job_that_was_not_seen_waiting_is_not_rearranged(shop, conn, ver
     seen = [await shop.admin.get(id) for id in (bad, retried, runs, waits)]
     await conn.execute("select howdah.retry(array[$1::int8])", retried)
     act = getattr(shop.admin, verb)
-    said = {each.id: each.said for each in await act([*seen, Seen(999, "failed")], to)}
+    said = {each.id: each.said for each in await act([*seen, ExpectedJob(999, "failed")], to)}
 
     assert said == {bad: "over", retried: "changed", runs: "running", waits: did, 999: "unknown"}
     assert [each.said for each in await act([retried], to, state="queued")] == [did], "a state may be given with ids"

@@ -61,7 +61,7 @@ async def _draining(conductor) -> bool:
 
 
 async def test_draining_sticks_whatever_the_node_says_of_itself(conn, busy):
-    from howdah.pg import sql
+    from howdah.postgres import sql
 
     id = await conn.fetchval("insert into howdah.node (name) values ('a:1') returning id")
     await busy.admin.drain(id)

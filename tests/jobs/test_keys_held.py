@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
-    monkeypatch.setattr("howdah.jobs.client.PATIENCE", 1.0)
+    monkeypatch.setattr("howdah.jobs.enqueue.KEY_WAIT", 1.0)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_the_error_names_the_key_and_nothing_is_enqueued(app, work, conn, 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_holder_that_ends_in_time_is_waited_for(app, work, conn, holder, way, monkeypatch):
-    monkeypatch.setattr("howdah.jobs.client.PATIENCE", 30.0)
+    monkeypatch.setattr("howdah.jobs.enqueue.KEY_WAIT", 30.0)
     enqueueing = asyncio.create_task(WAYS[way](app, work))
     for _ in range(1000):
         if await conn.fetchval("select count(*) from pg_locks where not granted"):
@@ -72,8 +72,32 @@ async def test_a_holder_that_ends_in_time_is_waited_for(app, work, conn, holder,
     assert await conn.fetchval("select id from howdah.job_key where key = $1", KEY) == last.id
 
 
+async def test_many_held_keys_hold_up_no_other_key_and_no_caller_for_long(app, work, conn, direct):
+    """Each of them would cost the batch a wait, and the callers wait in few connections."""
+    other = await direct.connect("holder")
+    transaction = other.transaction()
+    await transaction.start()
+    await other.fetch("select howdah.enqueue('other', key => 'held ' || n) from generate_series(1, 60) n")
+    await work.using(key="connected").enqueue()
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    held = [asyncio.create_task(work.using(key=f"held {n}").enqueue()) for n in range(1, 61)]
+
+    await work.using(key="free").enqueue()
+    free = clock() - began
+    found = await asyncio.gather(*held, return_exceptions=True)
+    took = clock() - began
+
+    assert {type(each) for each in found} == {KeyHeld}
+    assert free < 5, "waited for the keys of others"
+    assert took < 10, "waited for its turn behind others"
+    assert await conn.fetchval("select count(*) from howdah.job") == 2
+    await transaction.rollback()
+    await other.close()
+
+
 async def test_other_jobs_enqueued_at_the_same_time_do_not_wait(app, work, conn, holder, monkeypatch):
-    monkeypatch.setattr("howdah.jobs.client.PATIENCE", 30.0)
+    monkeypatch.setattr("howdah.jobs.enqueue.KEY_WAIT", 30.0)
     await work.enqueue()  # connected
     stuck = [asyncio.create_task(work.using(key=KEY).enqueue()) for _ in range(10)]
     others = [work.using(key=f"key {n}").enqueue(n) for n in range(20)] + [work.enqueue(n) for n in range(20)]

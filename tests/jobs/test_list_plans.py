@@ -191,7 +191,9 @@ async def test_nodes(look, gone):
 
 
 async def test_schedules(look):
-    last = f"insert into howdah.schedule values ('each', 'work', '* * * * *', 'UTC', now(), now(), {MIDDLE})"
+    columns = "name, kind, cron, zone, last_at, last_job, declaration, slot_at"
+    values = f"'each', 'work', '* * * * *', 'UTC', now(), {MIDDLE}, 'x', now()"
+    last = f"insert into howdah.schedule ({columns}) values ({values})"
     seen = await look("schedules", before=last)
     assert seen.walked == {}
     assert seen.pages < 200

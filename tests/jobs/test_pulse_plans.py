@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from howdah.observe.pulse import MINUTES, MOST_NODES, MOST_RUNNING
-from howdah.pg import sql
+from howdah.observe.snapshot_reader import MINUTES, MOST_NODES, MOST_RUNNING
+from howdah.postgres import sql
 from kit.history import LATER, NODES, RUNNING, SINGLES
 
 pytestmark = pytest.mark.anyio

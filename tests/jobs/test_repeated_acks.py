@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 
 from howdah import Howdah
-from howdah.jobs.holds import Holds
-from howdah.jobs.recorder import Recorder
+from howdah.jobs.ack import AckRecorder
+from howdah.jobs.hold import Holds
 from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
-from howdah.pg import sql
-from howdah.pg.database import Database
+from howdah.postgres import sql
+from howdah.postgres.database import Database
 from kit.interleave import meet
 from kit.interleave_jobs import Through
 from kit.interleave_place import trio
@@ -58,7 +58,7 @@ async def acked(
 ) -> list[Ack]:
     """Report over a connection of the test's own."""
     through: Any = Through(conn)
-    recorder = Recorder(through, statements, lambda _delay: None, Holds(through, statements, []))
+    recorder = AckRecorder(through, statements, lambda _delay: None, Holds(through, statements, []))
     recorder._interrupted = interrupted
     return await recorder.ack(NODE, acks, [], alone=alone)
 

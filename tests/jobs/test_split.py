@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from howdah import Backoff, Snooze
-from howdah.jobs.split import is_refusal
+from howdah.jobs.ack import is_rejection
 from kit.node import PATIENCE, ended, eventually, job, node
 
 pytestmark = [pytest.mark.anyio, pytest.mark.superuser("triggers on tables of another role")]
@@ -64,14 +64,14 @@ async def test_the_culprit_is_found_and_its_neighbours_are_recorded(app, conn, t
     assert all(row["state"] == "done" and not row["error"] for row in rows if row not in by_kind.values())
     assert by_kind["refused"]["state"] == "done"  # its work is done
     assert by_kind["refused"]["error"] == (
-        "ResultNotStored: the database refused it: CheckViolationError: this result is not welcome"
+        "ResultNotStored: the database rejected it: CheckViolationError: this result is not welcome"
     )
     for what in ("raises", "snoozes"):
         assert (by_kind[what]["state"], by_kind[what]["attempt"]) == ("failed", 1)
     assert by_kind["raises"]["error"] == (
-        "OutcomeNotStored: retry: the database refused it: RaiseError: this error is not welcome"
+        "OutcomeNotStored: retry: the database rejected it: RaiseError: this error is not welcome"
     )
-    assert by_kind["snoozes"]["error"].startswith("OutcomeNotStored: snoozed: the database refused it: ")
+    assert by_kind["snoozes"]["error"].startswith("OutcomeNotStored: snoozed: the database rejected it: ")
 
 
 async def test_a_job_of_which_no_outcome_can_be_stored_blocks_nobody(app, conn, tasks):
@@ -121,7 +121,7 @@ async def _no_lease(conn):
 async def test_refusals_are_told_from_outages(conn, statement, values, refused):
     with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError)) as caught:
         await conn.fetch(statement, *values)
-    assert is_refusal(caught.value) is refused
+    assert is_rejection(caught.value) is refused
 
 
 async def test_a_closed_connection_is_no_refusal(conn, database):
@@ -129,4 +129,4 @@ async def test_a_closed_connection_is_no_refusal(conn, database):
     await other.close()
     with pytest.raises(asyncpg.InterfaceError) as caught:
         await other.fetch("select 1")
-    assert not is_refusal(caught.value)
+    assert not is_rejection(caught.value)

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from howdah.jobs.recorder import array
+from howdah.jobs.ack import array
 from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
-from howdah.pg import sql
+from howdah.postgres import sql
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,9 @@ import psycopg
 import pytest
 
 from howdah import Howdah
-from howdah.pg import embedded, migrate
-from howdah.pg.database import Database
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
+from howdah.postgres.embedded import server as embedded
 from kit.model_check import wrongs
 from kit.node import ended, eventually, node
 

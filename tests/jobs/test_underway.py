@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from howdah.pg import sql
+from howdah.postgres import sql
 
 pytestmark = pytest.mark.anyio
 STATEMENTS = sql.load("howdah.jobs", schema="howdah")

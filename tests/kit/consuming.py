@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from howdah import Event, Howdah, Transaction
-from howdah.conductor import Conductor
+from howdah.runtime import DatabaseNode
 from kit.node import quick
 
 Handler = Callable[[str, Event, Transaction], Awaitable[None]]
@@ -38,7 +38,7 @@ async def owners(conn: Any, schema: str = "howdah") -> dict[tuple[str, int], int
     return {(row["consumer"], row["part"]): row["node"] for row in rows}
 
 
-def held(conn: Any, *conductors: Conductor, schema: str = "howdah") -> Callable[[], Awaitable[bool]]:
+def held(conn: Any, *conductors: DatabaseNode, schema: str = "howdah") -> Callable[[], Awaitable[bool]]:
     """Whether every share has an owner, and these nodes are the owners."""
 
     async def check() -> bool:
@@ -62,8 +62,8 @@ async def mortal(app: Howdah, **options: Any) -> AsyncIterator[Any]:
     async def nothing(*_: object) -> None: ...
 
     async def kill() -> None:
-        conductor._goodbye = conductor.crew._resign = nothing
-        conductor.heart.stop()
+        conductor._deregister = conductor.crew._resign = nothing
+        conductor.heartbeat_thread.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

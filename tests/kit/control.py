@@ -13,9 +13,9 @@ from typing import Any
 
 import psycopg
 
-from howdah.fleet.tokens import Tokens
-from howdah.pg.database import Database, Session
-from howdah.torture.servers.ports import free_ports
+from howdah.control_plane.tokens import Tokens
+from howdah.postgres.database import Database, Session
+from howdah_lab.torture.servers.ports import free_ports
 from kit.command import PATIENCE, Command, eventually
 from kit.roles import fleet, owner
 

@@ -125,7 +125,7 @@ HOLDS: dict[str, Callable[[Any], Any]] = {
     "hold": lambda value: _raise(RateLimited("429", hold=value)),
     "hold until the retry": lambda value: _raise(RateLimited("429", hold=True, retry_after=value)),
 }
-"""Acts that may put the kind of their job on hold: other jobs of that kind wait."""
+"""JobActions that may put the kind of their job on hold: other jobs of that kind wait."""
 RAISES: dict[str, Callable[[Any], Any]] = {
     "raise": lambda value: _raise(ValueError(value)),
     "raise with odd attributes": lambda value: _raise(_with(ValueError("x"), code=value, hold=value)),

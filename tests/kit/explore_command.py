@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from howdah.pg import embedded, migrate
-from howdah.pg.database import Database
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
+from howdah.postgres.embedded import server as embedded
 from kit.explore import Explorer
 from kit.explore_worlds import WORLDS, prepared
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from howdah.errors import LeaseLost
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.interleave import Form
 from kit.interleave_shares import EPOCH, FILL, NAME, OWNER, PART, STATEMENTS, TO, Stand, asking, prepare, run
 from kit.interleave_shares import FORMS as FIRST_FORMS

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from howdah.jobs.bulk import Bulk
-from howdah.jobs.client import Client
-from howdah.jobs.new import NewJob
+from howdah.jobs.bulk import BulkEnqueue
+from howdah.jobs.enqueue import EnqueueClient
+from howdah.jobs.new_job import NewJob
 from howdah.jobs.schedule import Schedule
+from howdah.maintenance.scheduler import Scheduler
 from howdah.outcome import Ack, Outcome
-from howdah.pg.database import Database
-from howdah.upkeep.scheduler import Scheduler
+from howdah.postgres.database import Database
 from kit.interleave import Form
 from kit.interleave_jobs import EVERY_KIND, LEASE, NOBODY, STATEMENTS, TOMORROW, Through, ack, acking, asking
 from kit.interleave_jobs import FORMS as FIRST_FORMS
@@ -49,7 +49,7 @@ def enqueueing_keys(*keys: str) -> Any:
 def enqueueing_many(*keys: str | None) -> Any:
     async def do(_ground: Any, conn: Any) -> list[int]:
         jobs = [NewJob(kind="note", max_attempts=3, key=key) for key in keys]
-        return [made.id for made in await Bulk("howdah", STATEMENTS).enqueue(conn, jobs)]
+        return [made.id for made in await BulkEnqueue("howdah", STATEMENTS).enqueue(conn, jobs)]
 
     return do
 
@@ -62,7 +62,7 @@ async def _enqueue(conn: Any, key: str | None) -> int:
 async def fire(_ground: Any, conn: Any) -> bool:
     """One round of the scheduler."""
     database, none = Database("postgresql://nowhere"), None
-    client = Client(database, lambda: none, none)  # type: ignore[arg-type]
+    client = EnqueueClient(database, lambda: none, none)  # type: ignore[arg-type]
     scheduler = Scheduler(database, {SCHEDULE.name: SCHEDULE}, client)
     scheduler._session = Through(conn)  # type: ignore[assignment]
     await scheduler.tick()

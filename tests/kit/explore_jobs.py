@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from howdah.fence import new_node
 from howdah.job import Job
-from howdah.jobs.bulk import Bulk
-from howdah.jobs.new import NewJob
-from howdah.pg.database import Database
+from howdah.jobs.bulk import BulkEnqueue
+from howdah.jobs.new_job import NewJob
+from howdah.node.registry import new_node
+from howdah.postgres.database import Database
 from kit.explore_job_forms import FORMS, RESHAPING, SCHEDULE, SEEN, says
 from kit.interleave import Form
 from kit.interleave_jobs import STATEMENTS, Ground
@@ -132,15 +132,15 @@ class Jobs:
         self.low = ground.ids[0] // SIZE * SIZE
         given = (new_node(), "there:1", "1", None, ["note"], 10, [], None, 1.0)
         second = await conn.fetchval(STATEMENTS["register"], *given)
-        made = await Bulk("howdah", STATEMENTS).enqueue(conn, [_other(place) for place in range(12, 20)])
+        made = await BulkEnqueue("howdah", STATEMENTS).enqueue(conn, [_other(place) for place in range(12, 20)])
         ids = [*ground.ids, *(each.id for each in made)]
         others = await claim_other(conn, second, 4)
         [unheard] = await claim_other(conn, ground.node, 1)
         await conn.fetch(STATEMENTS["cancel"], [ids[15]], None, None)
         slot = datetime(2026, 1, 1, tzinfo=UTC)
         await conn.execute(
-            "insert into howdah.schedule (name, kind, cron, zone, next_at, declaration, slot_at)"
-            " values ($1, 'tick', $2, 'UTC', 'infinity', $3, $4)",
+            "insert into howdah.schedule (name, kind, cron, zone, declaration, slot_at)"
+            " values ($1, 'tick', $2, 'UTC', $3, $4)",
             SCHEDULE.name,
             SCHEDULE.cron,
             SCHEDULE.declaration,

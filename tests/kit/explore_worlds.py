@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit import explore_consumers, explore_jobs, explore_rows
 from kit.explore_bugs import Bug
 from kit.explore_sleeps import add_sleeps

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from howdah import Backoff, Howdah, Transaction, WorkerOptions, current_job
-from howdah.work.worker import Worker
+from howdah.worker.worker import Worker
 
 LEASE = 2.0
 HEARTBEAT = 0.4

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from howdah import Backoff, Howdah, WorkerOptions, current_job
-from howdah.fleet import messages as m
-from howdah.fleet.client import Client
-from howdah.fleet.desk import JobDesk
-from howdah.fleet.options import ServeOptions
-from howdah.fleet.remote import RemoteConductor
-from howdah.fleet.server import Server
+from howdah.control_plane.job_queue import RemoteJobQueue
+from howdah.control_plane.options import ServeOptions
+from howdah.control_plane.server import ControlPlaneServer
 from howdah.outcome import Ack
-from howdah.work.worker import Worker
+from howdah.remote import messages as m
+from howdah.remote.client import ControlPlaneClient
+from howdah.remote.node import RemoteNode
+from howdah.worker.worker import Worker
 from kit.control import free_port
 
 LEASE = 3.0
@@ -159,9 +159,9 @@ class Fleet:
 async def serve() -> None:
     """A control plane."""
     if os.environ.get("UNFENCED"):
-        JobDesk.ack = _believe  # type: ignore[method-assign]
+        RemoteJobQueue.ack = _ack_unfenced  # type: ignore[method-assign]
     options = ServeOptions(port=int(os.environ["PORT"]), heartbeat=HEARTBEAT, offline_after=LEASE, rate=10_000)
-    server = Server(app, options)
+    server = ControlPlaneServer(app, options)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
     await server.run()
 
@@ -171,13 +171,13 @@ async def work() -> None:
     if os.environ.get("HEEDLESS"):  # it does not hear that its leases are lost
         Worker.lose = Worker.lose_jobs = Worker.cancel = lambda *_: None  # type: ignore[method-assign]
     server, token = os.environ["SERVER"], os.environ["TOKEN"]
-    conductor = RemoteConductor(app, WorkerOptions(slots=SLOTS, grace=5), lambda: Client(server, token))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, conductor.stop)
-    await conductor.run()
+    remote_node = RemoteNode(app, WorkerOptions(slots=SLOTS, grace=5), lambda: ControlPlaneClient(server, token))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, remote_node.stop)
+    await remote_node.run()
 
 
-async def _believe(self: Any, node: int, acks: Sequence[Ack], _finished: Sequence[int]) -> list[Ack]:
-    """Record whatever is said, whoever holds the lease: what the fence is there to prevent."""
+async def _ack_unfenced(self: Any, node: int, acks: Sequence[Ack], _finished: Sequence[int]) -> list[Ack]:
+    """Record every report, whichever worker holds the lease: the fault that the fence prevents."""
     for ack in acks:
         await self._shared.acks.fetch(
             "insert into howdah.done (id, attempt, state, node) values ($1, $2, 'd', $3) on conflict do nothing",
@@ -201,8 +201,10 @@ class Reported(NamedTuple):
 
 def reports(path: str, body: bytes, answer: bytes) -> list[Reported]:
     """What a batch of reports came to."""
-    told = m.msgspec.json.decode(body, type=m.Ack)
-    accepted = {(each.id, each.token): each.outcome for each in m.msgspec.json.decode(answer, type=m.Acked).accepted}
+    told = m.msgspec.json.decode(body, type=m.AckRequest)
+    accepted = {
+        (each.id, each.token): each.outcome for each in m.msgspec.json.decode(answer, type=m.AckResponse).accepted
+    }
     node = int(path.split("/")[2])
     return [
         Reported(node, int(each.id), each.token, each.outcome, accepted.get((each.id, each.token)))

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from howdah import Event, Howdah, Transaction, WorkerOptions
-from howdah.log import crew
-from howdah.log.parked import Parked
-from howdah.pg import sql
+from howdah.events import consumers as crew
+from howdah.events.parked import ParkedEvents
+from howdah.postgres import sql
 from kit.farm import Farm
 
 LEASE = 2.0
@@ -136,16 +136,16 @@ def freeze() -> None:
 
 def freeze_while_parking() -> None:
     """Stop this process after it parked an event and before it commits that."""
-    park = Parked.park
+    park = ParkedEvents.park
 
-    async def frozen(self: Parked, position: int, words: Any, failures: int, settle: Any) -> None:
+    async def frozen(self: ParkedEvents, position: int, words: Any, failures: int, settle: Any) -> None:
         async def settle_and_freeze(conn: Any) -> None:
             await settle(conn)
             freeze()
 
         await park(self, position, words, failures, settle_and_freeze)
 
-    Parked.park = frozen  # type: ignore[method-assign]
+    ParkedEvents.park = frozen  # type: ignore[method-assign]
 
 
 class Followers(Farm):
@@ -170,7 +170,7 @@ def without_fence() -> None:
 
     def careless(room: str, **names: str) -> Mapping[str, str]:
         statements = dict(load(room, **names))
-        if room == "howdah.log":
+        if room == "howdah.events":
             statements["settle"] = sql.render(UNFENCED, names)
         return statements
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import sql as names
 
-from howdah.pg import sql
+from howdah.postgres import sql
 
 FINISHED, WAITING, SINGLES, LATER, RUNNING, NODES = 1_050_000, 100_000, 5_000, 20_000, 10_000, 1_000
 ALONE = FINISHED + WAITING

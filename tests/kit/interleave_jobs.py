@@ -8,21 +8,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from howdah.fence import new_node
 from howdah.job import Job
-from howdah.jobs.bulk import Bulk
-from howdah.jobs.holds import Holds
-from howdah.jobs.new import NewJob
-from howdah.jobs.recorder import Recorder
+from howdah.jobs.ack import AckRecorder
+from howdah.jobs.bulk import BulkEnqueue
+from howdah.jobs.hold import Holds
+from howdah.jobs.new_job import NewJob
+from howdah.node.registry import new_node
 from howdah.outcome import Ack, Outcome
-from howdah.pg import sql
+from howdah.postgres import sql
 from kit.interleave import Form
 from kit.model_check import wrongs
 
 STATEMENTS = {
     **sql.load("howdah.jobs", schema="howdah"),
     **sql.load("howdah.node", schema="howdah"),
-    **sql.load("howdah.upkeep", schema="howdah"),
+    **sql.load("howdah.maintenance", schema="howdah"),
 }
 EMPTY = """
 delete from howdah.ready; delete from howdah.later; delete from howdah.lease; delete from howdah.gone;
@@ -128,7 +128,7 @@ async def lay(conn: Any) -> Ground:
     await conn.execute(EMPTY)
     given = (new_node(), "here:1", "1", None, ["note"], 10, [], None, 1.0)
     node = await conn.fetchval(STATEMENTS["register"], *given)
-    made = await Bulk("howdah", STATEMENTS).enqueue(conn, [_new(place) for place in range(12)])
+    made = await BulkEnqueue("howdah", STATEMENTS).enqueue(conn, [_new(place) for place in range(12)])
     ids = [each.id for each in made]
     [old] = await claim(conn, node, 1)
     await ack(conn, node, [_ended(old, Outcome.FAILED)], [old.token])
@@ -162,7 +162,7 @@ async def claim(conn: Any, node: int, most: int) -> list[Job]:
 async def ack(conn: Any, node: int, acks: Sequence[Ack], finished: Sequence[int]) -> dict[int, str]:
     """What was accepted, by id."""
     session: Any = Through(conn)
-    recorder = Recorder(session, STATEMENTS, lambda _: None, Holds(session, STATEMENTS))
+    recorder = AckRecorder(session, STATEMENTS, lambda _: None, Holds(session, STATEMENTS))
     return {ack.job.id: str(ack.outcome) for ack in await recorder.ack(node, acks, finished)}
 
 
@@ -220,7 +220,7 @@ def deleting(seen: dict[int, str]) -> Any:
 
 
 async def reset(_ground: Ground, conn: Any) -> tuple[int, ...]:
-    return tuple(await conn.fetchrow(STATEMENTS["reset"], 100))
+    return tuple(await conn.fetchrow(STATEMENTS["reset"], 100, True, True))
 
 
 async def release(ground: Ground, conn: Any) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql as names
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.roles import worker
 
 numbers = itertools.count()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from howdah.jobs.bulk import Bulk
-from howdah.jobs.new import NewJob
+from howdah.jobs.bulk import BulkEnqueue
+from howdah.jobs.new_job import NewJob
 from kit.interleave import Form
 from kit.interleave_jobs import FORMS, RUN, STATEMENTS, Ground
 
@@ -34,7 +34,7 @@ async def enqueue(_ground: Ground, conn: Any) -> int:
     """A bulk of waiting and delayed jobs, with a gap in the sequence of ids before it."""
     await conn.fetchval("select count(nextval('howdah.job_id')) from generate_series(1, 5)")
     jobs = [NewJob(kind="note", delay=None if n % 2 else 1000.0, key=f"new {n}") for n in range(6)]
-    return len(await Bulk("howdah", STATEMENTS).enqueue(conn, jobs))
+    return len(await BulkEnqueue("howdah", STATEMENTS).enqueue(conn, jobs))
 
 
 async def promote(_ground: Ground, conn: Any) -> int:

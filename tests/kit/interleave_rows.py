@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from howdah import Howdah
-from howdah.pg.database import columns
+from howdah.postgres.database import columns
 from howdah.table.admin import TableAdmin
-from howdah.table.plan import Plan
+from howdah.table.plan import TablePlan
 from kit.interleave import Form
 from table.ground import ddl
 
@@ -62,7 +62,7 @@ class Rows:
     is silent, 8 for the last time.
     """
 
-    plan: Plan
+    plan: TablePlan
 
     async def portrait(self, conn: Any) -> list[tuple[Any, ...]]:
         """What the table says of each. Heartbeats pass by locked rows, and matter only while a row is processed."""
@@ -94,7 +94,7 @@ async def prepare(conn: Any, dsn: str) -> Rows:
     """Make the table."""
     await conn.execute(ddl())
     table = Howdah(dsn).table("uploads", stalled_after=STALLED, max_resets=RESETS)
-    return Rows(await Plan.make(conn, table.options, "howdah"))
+    return Rows(await TablePlan.make(conn, table.options, "howdah"))
 
 
 def claiming(most: int) -> Any:

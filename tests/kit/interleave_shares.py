@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from howdah.errors import LeaseLost
-from howdah.pg import sql
+from howdah.postgres import sql
 from kit.interleave import Form
 
-STATEMENTS = sql.load("howdah.log", schema="howdah")
+STATEMENTS = sql.load("howdah.events", schema="howdah")
 NAME, PART, OWNER, SUCCESSOR, LEADER, EPOCH = "view", 0, 1, 2, 3, 5
 AT, FAILED_AT, TO = 5, 6, 10
 FILL = f"""

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
-from howdah.jobs.new import NewJob
+from howdah.jobs.new_job import NewJob
 from howdah.outcome import Outcome
 from kit.model import Model
 from kit.model_check import wrongs

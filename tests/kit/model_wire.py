@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import asyncpg
 
-from howdah.pg.database import STEADY, Database, prepare
-from howdah.pg.pool import Direct
+from howdah.postgres.database import SESSION_SETTINGS, Database, prepare
+from howdah.postgres.pool import DirectConnection
 
 When = Literal["before", "after"]
 
@@ -42,7 +42,7 @@ class Faults:
         raise ConnectionResetError("the wire broke, on purpose")
 
 
-class Wire(Direct):
+class Wire(DirectConnection):
     """A connection whose statements pass by the faults."""
 
     __slots__ = ("faults",)
@@ -86,7 +86,7 @@ class WiredDatabase(Database):
             max_size=size,
             init=self._ready,
             reset=_leave,
-            server_settings=STEADY,
+            server_settings=SESSION_SETTINGS,
             connection_class=Wire,
         )
 

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from howdah.errors import DatabaseUnreachable, LeaseLost, TransactionLost
-from howdah.fence import new_node
 from howdah.job import Job
 from howdah.jobs.admin import Admin
-from howdah.jobs.client import Client
+from howdah.jobs.enqueue import EnqueueClient
 from howdah.jobs.store import JobStore
+from howdah.node.registry import new_node
 from howdah.outcome import Ack, Outcome
-from howdah.pg.database import Session
+from howdah.postgres.database import Session
 from howdah.store import Interrupted
 from kit.interleave_jobs import EMPTY, PORTRAIT, STATEMENTS
 from kit.model_wire import Faults, When, WiredDatabase
@@ -149,7 +149,7 @@ class World:
             return pool
 
         self.admin = Admin(self._database, same)
-        self.client = Client(self._database, same, None)  # type: ignore[arg-type]
+        self.client = EnqueueClient(self._database, same, None)  # type: ignore[arg-type]
         self.upkeep = Session(self._database, "prune")
         return conn, pool
 

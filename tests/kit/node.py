@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from howdah import Howdah, WorkerOptions
-from howdah.conductor import Conductor
+from howdah.runtime import DatabaseNode
 
 POLL_ONLY = bool(os.environ.get("HOWDAH_TEST_POLL_ONLY"))
 PATIENCE = 30.0
@@ -25,7 +25,7 @@ def quick(**options: Any) -> WorkerOptions:
 
 
 @asynccontextmanager
-async def node(app: Howdah, *, upkeep: bool = True, **options: Any) -> AsyncIterator[Conductor]:
+async def node(app: Howdah, *, upkeep: bool = True, **options: Any) -> AsyncIterator[DatabaseNode]:
     """A node that works while the context lasts, then drains."""
     conductor = app.conductor(quick(**options), upkeep=upkeep)
     running = asyncio.create_task(conductor.run())

@@ -13,10 +13,9 @@ import msgspec
 from howdah.handler import Executor, Handler
 from howdah.job import Job
 from howdah.outcome import Ack
-from howdah.work.attempts import Attempts
-from howdah.work.executors.process import Processes
-from howdah.work.inbox import Inbox
-from howdah.work.slots import Slots
+from howdah.worker.attempts import Attempts
+from howdah.worker.capacity import Prefetched, Slots
+from howdah.worker.processes.process import ProcessPool
 
 ids = itertools.count(1)
 LARGEST_RESULT = 1024 * 1024
@@ -28,16 +27,16 @@ def job_of(handler: Handler, timeout: float | None = None, **arguments: Any) -> 
 
 
 @asynccontextmanager
-async def processes(most: int = 4) -> AsyncIterator[Processes]:
-    """Processes that are gone when the block ends."""
-    made = Processes(most)
+async def processes(most: int = 4) -> AsyncIterator[ProcessPool]:
+    """ProcessPool that are gone when the block ends."""
+    made = ProcessPool(most)
     try:
         yield made
     finally:
         await made.close()
 
 
-async def run_in(made: Processes, function: Callable[..., Any], **arguments: Any) -> Any:
+async def run_in(made: ProcessPool, function: Callable[..., Any], **arguments: Any) -> Any:
     """Run one function in one of them; returns its result."""
     handler = Handler(function.__name__, function, executor="process")
     result = await made.run(handler, job_of(handler, **arguments), LARGEST_RESULT)
@@ -60,7 +59,7 @@ async def acks(
     """How attempts end on a worker, in order; ``each``: the arguments of one job."""
     handler = Handler(function.__name__, function, executor=executor)
     found: list[Ack] = []
-    inbox, slots = Inbox({}), Slots(1)
+    inbox, slots = Prefetched({}), Slots(1)
     attempts = Attempts(
         None,  # type: ignore[arg-type]
         {handler.kind: handler},
@@ -68,8 +67,8 @@ async def acks(
         slots,
         threads=1,
         largest_result=LARGEST_RESULT,
-        over=found.extend,
-        ended=lambda: None,
+        finished=found.extend,
+        slots_freed=lambda: None,
     )
     inbox.put([job_of(handler, timeout, **arguments) for arguments in each or [shared]])
     attempts.fill()

@@ -1,4 +1,4 @@
-"""Workers without a database inside a test."""
+"""Remote nodes inside a test."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from howdah import Howdah
-from howdah.fleet.client import Client
-from howdah.fleet.remote import RemoteConductor
+from howdah.remote.client import ControlPlaneClient
+from howdah.remote.node import RemoteNode
 from kit import errands
 from kit.node import ended, eventually, quick
 
@@ -19,36 +19,36 @@ JOB = "select * from howdah.jobs where id = $1"
 
 
 @asynccontextmanager
-async def remote(plane: Any, app: Howdah = errands.app, **options: Any) -> AsyncIterator[RemoteConductor]:
-    """A worker at work while the block lasts."""
-    conductor = RemoteConductor(app, quick(**options), lambda: Client(plane.url, plane.tokens["work"]))
-    running = asyncio.create_task(conductor.run())
+async def remote(plane: Any, app: Howdah = errands.app, **options: Any) -> AsyncIterator[RemoteNode]:
+    """Run a remote node while the block lasts."""
+    remote_node = RemoteNode(app, quick(**options), lambda: ControlPlaneClient(plane.url, plane.tokens["work"]))
+    running = asyncio.create_task(remote_node.run())
     try:
-        yield conductor
+        yield remote_node
     finally:
-        conductor.stop()
+        remote_node.stop()
         await asyncio.wait_for(running, 60)
 
 
 async def result(conn: Any, id: int) -> Any:
-    """What a job returned, once it is over."""
+    """Return the result of a job, once it has finished."""
     row = await ended(conn, id)
     return msgspec.json.decode(row["result"]) if row["result"] else None
 
 
-async def registered(conductor: RemoteConductor) -> int:
-    """The number of a worker, once it takes work."""
+async def registered(remote_node: RemoteNode) -> int:
+    """Return the id of a node, once it claims jobs."""
 
     async def known() -> int:
-        return conductor.node if conductor.ready else 0
+        return remote_node.node if remote_node.ready else 0
 
     return int(await eventually(known))
 
 
-async def runs(conductor: RemoteConductor) -> None:
-    """Wait until it runs something."""
+async def runs(remote_node: RemoteNode) -> None:
+    """Wait until a job runs."""
 
     async def something() -> bool:
-        return bool(conductor.running)
+        return bool(remote_node.running)
 
     await eventually(something)

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from howdah import Howdah
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 
 FILE = Path(__file__).parents[2] / "deploy" / "roles.sql"
 ROLES = ("howdah_owner", "howdah_worker", "howdah_fleet", "howdah_enqueue", "howdah_read")

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from howdah import Howdah, Retry, Transaction
-from howdah.pg.sql import identifier, literal
-from howdah.upkeep.pruner import Pruner, Retention
+from howdah.maintenance.pruner import Pruner, Retention
+from howdah.postgres.sql import identifier, literal
 from kit.node import eventually, node
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from howdah.torture.line import Line
-from howdah.torture.servers.single import Single
-from howdah.torture.servers.standby import Standby
+from howdah_lab.torture.line import Proxy
+from howdah_lab.torture.servers.single import Single
+from howdah_lab.torture.servers.standby import Standby
 from kit.node import eventually
 
 
@@ -20,7 +20,7 @@ class Pair:
 
     primary: Single
     standby: Standby
-    line: Line
+    line: Proxy
 
     @property
     def dsn(self) -> str:
@@ -52,5 +52,5 @@ class Pair:
 @asynccontextmanager
 async def pair(settings: Mapping[str, str]) -> AsyncIterator[Pair]:
     """A primary and a standby that follows it, while the block lasts."""
-    async with Single(settings) as primary, Standby(primary, settings) as standby, Line(primary.address) as line:
+    async with Single(settings) as primary, Standby(primary, settings) as standby, Proxy(primary.address) as line:
         yield Pair(primary, standby, line)

@@ -13,7 +13,7 @@ from contextvars import copy_context
 from pathlib import Path
 
 from howdah import Cancel, Snooze, current_job
-from howdah.journal import job_log
+from howdah.worker.job_log import job_log
 
 BIG = 900_000
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.node import eventually
 
 EVERY = 0.02

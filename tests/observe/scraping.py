@@ -11,16 +11,16 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from howdah import Howdah
-from howdah.conductor import Conductor
-from howdah.observe.node import Observed, observe_node
-from howdah.observe.vitals import Vitals
-from howdah.pg.database import Database
+from howdah.observe.node import NodeObserver, observe_node
+from howdah.observe.node_status import NodeStatus
+from howdah.postgres.database import Database
+from howdah.runtime import DatabaseNode
 from kit.node import node, quick
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def vitals(**changed: Any) -> Vitals:
+def vitals(**changed: Any) -> NodeStatus:
     """A node at rest."""
     rest: dict[str, Any] = {
         "node": lambda: 7,
@@ -30,23 +30,25 @@ def vitals(**changed: Any) -> Vitals:
         "slots": 10,
         "lease": 30.0,
     }
-    return Vitals(**{**rest, **changed})
+    return NodeStatus(**{**rest, **changed})
 
 
-def vitals_of(conductor: Conductor, **options: Any) -> Vitals:
+def vitals_of(conductor: DatabaseNode, **options: Any) -> NodeStatus:
     """The vitals of a running node."""
-    return Vitals(
+    return NodeStatus(
         node=lambda: conductor.node,
         ready=lambda: conductor.ready,
         running=lambda: [attempt.job.kind for attempt in conductor.running],
-        loop_lag=lambda: conductor.heart.loop_lag if conductor.heart else 0.0,
+        loop_lag=lambda: conductor.heartbeat_thread.loop_lag if conductor.heartbeat_thread else 0.0,
         slots=quick(**options).slots,
         lease=quick(**options).lease,
     )
 
 
 @asynccontextmanager
-async def observed_node(app: Howdah, database: Database, **options: Any) -> AsyncIterator[tuple[Conductor, Observed]]:
+async def observed_node(
+    app: Howdah, database: Database, **options: Any
+) -> AsyncIterator[tuple[DatabaseNode, NodeObserver]]:
     """A node that works, with its health and metrics on a free port."""
     async with node(app, **options) as conductor, observe_node(database, vitals_of(conductor, **options)) as observed:
         yield conductor, observed
@@ -63,7 +65,7 @@ def get(port: int | None, path: str, accept: str = "", method: str = "GET") -> t
         conn.close()
 
 
-async def scrape(observed: Observed) -> Samples:
+async def scrape(observed: NodeObserver) -> Samples:
     """Every sample of Howdah's that ``/metrics`` shows."""
     status, text = await asyncio.to_thread(get, observed.port, "/metrics")
     assert status == 200

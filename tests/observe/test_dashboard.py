@@ -10,11 +10,10 @@ from typing import Any
 from prometheus_client import generate_latest
 
 from howdah.job import Job
-from howdah.observe.depth import Depth, Queue
-from howdah.observe.lag import Lag, LogStanding, Standing
 from howdah.observe.prometheus import Metrics
+from howdah.observe.sampler import ConsumerLag, ConsumerPosition, LogPosition, Queue, QueueDepth
 from howdah.outcome import Ack, Outcome
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from observe.scraping import samples, vitals
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "howdah.json"
@@ -22,11 +21,11 @@ NAME = re.compile(r"\bhowdah_[a-z_]+")
 
 
 def test_every_metric_of_the_dashboard_is_exported_and_every_exported_one_is_shown(monkeypatch: Any) -> None:
-    monkeypatch.setattr(Depth, "queues", [Queue("mail", 1, 2, 3, 4.0)])
-    standing = LogStanding(9, 8, 0.5, [Standing("Billing", 1, 2.0, False, False, False, 0)])
-    monkeypatch.setattr(Lag, "latest", standing)
+    monkeypatch.setattr(QueueDepth, "queues", [Queue("mail", 1, 2, 3, 4.0)])
+    standing = LogPosition(9, 8, 0.5, [ConsumerPosition("Billing", 1, 2.0, False, False, False, 0)])
+    monkeypatch.setattr(ConsumerLag, "latest", standing)
     database = Database("postgresql://")
-    metrics = Metrics(vitals(leads=lambda: True), Depth(database), Lag(database, dead=30.0))
+    metrics = Metrics(vitals(leads=lambda: True), QueueDepth(database), ConsumerLag(database, dead=30.0))
     job = Job(1, "mail", "send", 1, 5, 1, b"{}", waited=0.1)
     metrics.hear("job.claim", {"jobs": [job]})
     metrics.hear("job.ack", {"acks": [Ack(job, Outcome.OK, 10)]})

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from howdah.observe import flow
-from howdah.observe.flow import Finished, Flows
+from howdah.observe import rates as flow
+from howdah.observe.rates import Finished, RateTracker
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -29,8 +29,8 @@ def totals(done: Callable[[float], int], now: float, *, flush: float = 5.0, queu
     return [Finished(minute, queue, (jobs, 0, jobs // 2)) for minute, jobs in minutes.items()]
 
 
-def watch(done: Callable[[float], int], seconds: float, *, every: float = 1.0, flush: float = 5.0) -> Flows:
-    flows, now = Flows(), 0.0
+def watch(done: Callable[[float], int], seconds: float, *, every: float = 1.0, flush: float = 5.0) -> RateTracker:
+    flows, now = RateTracker(), 0.0
     while now <= seconds:
         flows.add(at(now), totals(done, now, flush=flush))
         now += every
@@ -79,7 +79,7 @@ def test_what_ends_goes_to_zero() -> None:
 
 
 def test_nothing_is_counted_twice_when_a_minute_begins() -> None:
-    flows, seen = Flows(), 0.0
+    flows, seen = RateTracker(), 0.0
     for now in range(130):
         flows.add(at(now), totals(lambda moment: int(moment * 10), now))
     seen = sum(step.counts[0] for step in flows._steps["mail"])
@@ -104,7 +104,7 @@ def test_a_queue_nobody_knows_stands_still() -> None:
 
 
 def test_minutes_are_whole_and_the_empty_ones_are_there() -> None:
-    flows = Flows()
+    flows = RateTracker()
     assert flows.minutes(3) == []
     flows.add(
         at(10), [Finished(at(0), "a", (3, 1, 0)), Finished(at(0), "b", (2, 0, 1)), Finished(at(-7200), "a", (9, 9, 9))]

@@ -17,7 +17,7 @@ from howdah.observe import health as health_module
 from howdah.observe.health import Health
 from howdah.observe.node import Checks, observe_node
 from howdah.observe.prometheus import Metrics
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.node import eventually
 from observe.scraping import get, observed_node, vitals
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from howdah import Backoff, Howdah
-from howdah.observe.logs import Failures, configure, subscribe_logs
+from howdah.observe.logs import FailureLog, configure, subscribe_logs
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -101,12 +101,14 @@ async def test_a_parked_event_is_an_error_and_the_consumer_goes_on(app: Howdah, 
         await eventually(went_on)
 
     assert (parked["level"], parked["error"], parked["failures"]) == ("ERROR", "KeyError", 1)
-    assert parked["message"].endswith("KeyError: 'address'; it goes on; `howdah consumers parked list Mail` shows them")
+    assert parked["message"].endswith(
+        "KeyError: 'address'; it continues; `howdah consumers parked list Mail` shows them"
+    )
     assert [line["level"] for line in lines(stream, "ends here: stopped")] == ["DEBUG"]
 
 
 async def test_a_consumer_nobody_has_is_a_warning_once(app: Howdah, stream: io.StringIO, conn: Any) -> None:
-    await conn.execute("select howdah.declare_consumer('Old', 1, null, null, 0)")
+    await conn.execute("select howdah.declare_scope('Old', 1, null, null, 0)")
 
     @app.consumer("Mail")
     async def mail(event: Any) -> None: ...
@@ -126,7 +128,7 @@ async def test_a_consumer_nobody_has_is_a_warning_once(app: Howdah, stream: io.S
 
 
 def test_a_flood_is_bounded_but_a_halt_is_always_said(stream: io.StringIO) -> None:
-    failures = Failures()
+    failures = FailureLog()
     facts = {"consumer": "Mail", "part": 3, "position": 7, "failures": 1, "error": ValueError("no")}
     for _ in range(500):
         failures.hear("consumer.fail", {**facts, "delay": 1.0})
@@ -144,7 +146,7 @@ def test_a_flood_is_bounded_but_a_halt_is_always_said(stream: io.StringIO) -> No
     ("reason", "level"), [("stopped", "DEBUG"), ("no longer ours", "INFO"), ("broken off", "WARNING")]
 )
 def test_how_loud_an_end_is(stream: io.StringIO, reason: str, level: str) -> None:
-    Failures().hear("consumer.stop", {"consumer": "Mail", "part": 0, "reason": reason})
+    FailureLog().hear("consumer.stop", {"consumer": "Mail", "part": 0, "reason": reason})
 
     [line] = lines(stream, f"consumer Mail ends here: {reason}")
     assert (line["level"], line["reason"]) == (level, reason)

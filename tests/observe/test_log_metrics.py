@@ -12,12 +12,12 @@ import pytest
 from prometheus_client import generate_latest
 
 from howdah import Backoff, Howdah
-from howdah.cli.node import Node
-from howdah.observe import census
-from howdah.observe.lag import Lag, LogStanding, Standing
-from howdah.observe.node import Observed, observe_node
+from howdah.cli.node import NodeProcess
+from howdah.observe import sampler as census
+from howdah.observe.node import NodeObserver, observe_node
 from howdah.observe.prometheus import Metrics
-from howdah.pg.database import Database
+from howdah.observe.sampler import ConsumerLag, ConsumerPosition, LogPosition
+from howdah.postgres.database import Database
 from kit.node import eventually, node, quick
 from kit.roles import worker
 from observe.scraping import Samples, get, observed_node, samples, scrape, value, vitals_of
@@ -29,7 +29,7 @@ DATABASE_WIDE = ("lag_events", "lag_seconds", "halted", "paused", "unassigned", 
 
 
 @asynccontextmanager
-async def observed_consumers(app: Howdah, database: Database) -> AsyncIterator[Observed]:
+async def observed_consumers(app: Howdah, database: Database) -> AsyncIterator[NodeObserver]:
     """A node with consumers, observed as the command line does."""
     async with node(app) as conductor:
 
@@ -40,7 +40,7 @@ async def observed_consumers(app: Howdah, database: Database) -> AsyncIterator[O
             yield observed
 
 
-async def counted(observed: Observed, **expected: float) -> Samples:
+async def counted(observed: NodeObserver, **expected: float) -> Samples:
     """What a scrape shows once these figures of consumer ``Billing`` are there."""
 
     async def shown() -> Samples | None:
@@ -143,7 +143,7 @@ async def test_the_part_furthest_behind_counts(app: Howdah, database: Database, 
         last - 4,
         last,
     )
-    lag = Lag(database, dead=30.0)
+    lag = ConsumerLag(database, dead=30.0)
     before = await lag.count()
     await conn.execute("update howdah.node set beat_at = now() - interval '31 seconds' where id = 2")
     await conn.execute("update howdah.checkpoint set halted = true where part = 1")
@@ -154,7 +154,7 @@ async def test_the_part_furthest_behind_counts(app: Howdah, database: Database, 
     assert before is not None
     [standing] = before.consumers
     assert standing.seconds > 0
-    assert standing._replace(seconds=0.0) == Standing("Billing", 4, 0.0, False, False, False, 0)
+    assert standing._replace(seconds=0.0) == ConsumerPosition("Billing", 4, 0.0, False, False, False, 0)
     assert after is not None
     assert (after.consumers[0].halted, after.consumers[0].unassigned) == (True, True)
 
@@ -193,9 +193,9 @@ async def test_the_command_line_says_who_leads(app: Howdah) -> None:
     @app.consumer("Billing")
     async def billing(event: Any) -> None: ...
 
-    worker = Node(app, quick(), 5, ("127.0.0.1", 0))
+    worker = NodeProcess(app, quick(), 5, ("127.0.0.1", 0))
     async with worker._observed() as observed:
-        assert isinstance(observed, Observed)
+        assert isinstance(observed, NodeObserver)
         assert value(await scrape(observed), "leader") is None
         running = asyncio.create_task(worker._conductor.run())
 
@@ -209,9 +209,9 @@ async def test_the_command_line_says_who_leads(app: Howdah) -> None:
 
 
 def test_any_number_of_consumers_stays_a_bounded_number_of_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    many = [Standing(f"consumer {n}", n, float(n), n == 1999, False, False, 1) for n in range(2000)]
-    monkeypatch.setattr(Lag, "latest", LogStanding(1, 1, 0.0, many))
-    metrics = Metrics(lag=Lag(Database("postgresql://"), dead=30.0))
+    many = [ConsumerPosition(f"consumer {n}", n, float(n), n == 1999, False, False, 1) for n in range(2000)]
+    monkeypatch.setattr(ConsumerLag, "latest", LogPosition(1, 1, 0.0, many))
+    metrics = Metrics(lag=ConsumerLag(Database("postgresql://"), dead=30.0))
     for each in many:
         facts = {"consumer": each.name, "part": 0, "events": 1, "position": 1, "seconds": 0.1}
         metrics.hear("consumer.batch", facts)
@@ -225,6 +225,6 @@ def test_any_number_of_consumers_stays_a_bounded_number_of_series(monkeypatch: p
     assert (of(found, "lag_events", "consumer 7"), of(found, "parked_events", "consumer 7")) == (7, 1)
 
 
-async def _is_ready(observed: Observed) -> bool:
+async def _is_ready(observed: NodeObserver) -> bool:
     status, _ = await asyncio.to_thread(get, observed.port, "/readyz")
     return status == 200

@@ -14,7 +14,7 @@ import pytest
 
 from howdah import Backoff, ConfigError, Howdah, Poison
 from howdah.job import Job, current
-from howdah.observe.logs import Failures, configure, subscribe_logs
+from howdah.observe.logs import FailureLog, configure, subscribe_logs
 from howdah.outcome import Ack, Outcome
 from kit.node import drain
 
@@ -93,7 +93,7 @@ def test_an_exception_is_text_without_locals_and_secrets(stream: io.StringIO) ->
 
 
 def test_a_flood_of_failures_is_bounded_and_counted(stream: io.StringIO) -> None:
-    failures = Failures()
+    failures = FailureLog()
     job = Job(1, "mail", "send", 1, 5, 1, b"{}")
     acks = [Ack(job, Outcome.RETRY, 1, error="ValueError", message="no", delay=3.0) for _ in range(5000)]
     failures.hear("job.ack", {"acks": acks})
@@ -112,7 +112,7 @@ def test_the_rest_of_a_flood_is_summed_up_by_whatever_happens_next(
 ) -> None:
     now = 100.0
     monkeypatch.setattr("howdah.observe.logs.time.monotonic", lambda: now)
-    failures = Failures()
+    failures = FailureLog()
     job = Job(1, "mail", "send", 1, 5, 1, b"{}")
     failures.hear("job.ack", {"acks": [Ack(job, Outcome.FAILED, 1) for _ in range(25)]})
     failures.hear("node.beat", {"node": 1, "lag": 0.0})
@@ -124,7 +124,7 @@ def test_the_rest_of_a_flood_is_summed_up_by_whatever_happens_next(
 
 
 def test_resets_and_prunes_are_logged(stream: io.StringIO) -> None:
-    failures = Failures()
+    failures = FailureLog()
     failures.hear("job.reset", {"leases": 2, "requeued": 5, "ended": 1})
     failures.hear("prune.done", {"partitions": 1, "jobs": 1000})
 

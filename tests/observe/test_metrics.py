@@ -12,11 +12,11 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from howdah import Backoff, Cancel, Howdah, Poison, Snooze, __version__
 from howdah.job import Job
-from howdah.observe.depth import Depth
 from howdah.observe.prometheus import Metrics
+from howdah.observe.sampler import QueueDepth
 from howdah.observe.series import BOUNDS
 from howdah.outcome import Ack, Outcome
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.node import drain, eventually
 from observe.scraping import observed_node, samples, scrape, value, vitals
 
@@ -119,7 +119,7 @@ async def test_the_oldest_is_the_one_due_longest_also_when_nobody_has_looked_yet
     @app.task(name="never", queue="alone")
     async def never() -> None: ...
 
-    depth = Depth(database)
+    depth = QueueDepth(database)
     await never.using(delay=0.05).enqueue()
     await asyncio.sleep(0.1)
     [due] = await depth.count()
@@ -141,7 +141,7 @@ async def test_a_retry_is_as_old_as_its_last_attempt(app: Howdah, database: Data
 
     await fails.enqueue()
     await conn.execute("update howdah.job set enqueued_at = now() - interval '1 day'")
-    depth = Depth(database)
+    depth = QueueDepth(database)
     [before] = await depth.count()
     await drain(app)  # the retry is due only after this
     await conn.execute(

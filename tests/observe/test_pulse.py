@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from howdah import Howdah, progress
-from howdah.observe import pulse as room
-from howdah.observe.pulse import Pulse
-from howdah.observe.reading import Reading
-from howdah.pg.database import Database
+from howdah.observe import snapshot_reader as room
+from howdah.observe.snapshot import Snapshot
+from howdah.observe.snapshot_reader import SnapshotReader
+from howdah.postgres.database import Database
 from howdah.table import ddl
 from howdah.table.admin import counting
 from howdah.table.options import TableOptions
-from howdah.table.plan import Plan
+from howdah.table.plan import TablePlan
 from kit.node import eventually, node
 from kit.roles import owner
 
@@ -27,12 +27,12 @@ PLACED = {"type": "Placed", "data": {}}
 
 @pytest.fixture
 async def pulse(database: Database) -> Any:
-    pulse = Pulse(database)
+    pulse = SnapshotReader(database)
     yield pulse
     await pulse.close()
 
 
-async def test_an_empty_database(pulse: Pulse) -> None:
+async def test_an_empty_database(pulse: SnapshotReader) -> None:
     reading = await pulse.read()
 
     assert (reading.queues, reading.nodes, reading.running, reading.consumers, reading.late) == ([], [], [], [], [])
@@ -41,7 +41,7 @@ async def test_an_empty_database(pulse: Pulse) -> None:
     assert (reading.totals.queued, reading.totals.done.rate) == (0, 0)
 
 
-async def test_a_node_at_work(app: Howdah, pulse: Pulse, conn: Any) -> None:
+async def test_a_node_at_work(app: Howdah, pulse: SnapshotReader, conn: Any) -> None:
     release = asyncio.Event()
 
     @app.task(queue="mail")
@@ -84,7 +84,7 @@ async def test_a_node_at_work(app: Howdah, pulse: Pulse, conn: Any) -> None:
 
 
 async def test_running_jobs_are_those_without_an_end_the_oldest_first(
-    pulse: Pulse, conn: Any, monkeypatch: pytest.MonkeyPatch
+    pulse: SnapshotReader, conn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [await conn.fetchval("select id from howdah.enqueue('send')") for _ in range(6)]
     await conn.execute("delete from howdah.ready")
@@ -111,7 +111,7 @@ async def test_running_jobs_are_those_without_an_end_the_oldest_first(
     assert reading.queues[0].running == 4
 
 
-async def test_paused_queues_also_those_that_never_had_a_job(pulse: Pulse, conn: Any) -> None:
+async def test_paused_queues_also_those_that_never_had_a_job(pulse: SnapshotReader, conn: Any) -> None:
     await conn.execute("select howdah.pause('mail', 'ada'), howdah.pause('empty')")
     await conn.execute("select howdah.enqueue('send', queue => 'mail'), howdah.enqueue('send')")
 
@@ -124,8 +124,8 @@ async def test_paused_queues_also_those_that_never_had_a_job(pulse: Pulse, conn:
     ]
 
 
-async def test_consumers(app: Howdah, pulse: Pulse, conn: Any) -> None:
-    await conn.execute("select howdah.declare_consumer($1, 1, null, null, 0)", "Old")
+async def test_consumers(app: Howdah, pulse: SnapshotReader, conn: Any) -> None:
+    await conn.execute("select howdah.declare_scope($1, 1, null, null, 0)", "Old")
 
     @app.consumer("Mail", max_failures=1)
     async def mail(event: Any) -> None:
@@ -152,8 +152,8 @@ async def test_tables_are_counted_when_their_app_is_known(database: Database, co
     await conn.execute(
         "insert into howdah.tally values (date_trunc('minute', now()), 'uploads', 'uploads', 'ok', 9, 1)"
     )
-    plan = await Plan.make(conn, options, "howdah")
-    knowing, ignorant = Pulse(database, tables=lambda: [counting(plan)]), Pulse(database)
+    plan = await TablePlan.make(conn, options, "howdah")
+    knowing, ignorant = SnapshotReader(database, tables=lambda: [counting(plan)]), SnapshotReader(database)
 
     [known], [unknown] = (await knowing.read()).queues, (await ignorant.read()).queues
     await conn.execute("drop table uploads")
@@ -169,7 +169,7 @@ async def test_tables_are_counted_when_their_app_is_known(database: Database, co
 
 
 async def test_a_part_that_takes_too_long_is_left_out_and_named(
-    pulse: Pulse, conn: Any, monkeypatch: pytest.MonkeyPatch
+    pulse: SnapshotReader, conn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "PATIENCE", 0.3)
     await conn.execute("select howdah.enqueue('send')")
@@ -186,14 +186,14 @@ async def test_a_part_that_takes_too_long_is_left_out_and_named(
     assert (whole.late, whole.queues[0].queued) == ([], 1)
 
 
-async def test_a_connection_that_is_cut_heals(pulse: Pulse, conn: Any) -> None:
+async def test_a_connection_that_is_cut_heals(pulse: SnapshotReader, conn: Any) -> None:
     await pulse.read()
     await conn.execute(
         "select pg_terminate_backend(pid) from pg_stat_activity"
         " where datname = current_database() and pid <> pg_backend_pid()"
     )
 
-    async def healed() -> Reading | None:
+    async def healed() -> Snapshot | None:
         try:
             return await pulse.read()
         except Exception:
@@ -202,7 +202,7 @@ async def test_a_connection_that_is_cut_heals(pulse: Pulse, conn: Any) -> None:
     assert await eventually(healed)
 
 
-async def test_what_was_just_read_is_not_read_again(pulse: Pulse, conn: Any) -> None:
+async def test_what_was_just_read_is_not_read_again(pulse: SnapshotReader, conn: Any) -> None:
     first = await pulse.read()
     again, fresh = await pulse.read(within=3600), await pulse.read()
     many = await asyncio.gather(*(pulse.read(within=3600) for _ in range(10)))
@@ -212,17 +212,17 @@ async def test_what_was_just_read_is_not_read_again(pulse: Pulse, conn: Any) -> 
     assert all(each is fresh for each in many)
 
 
-async def test_a_reading_as_json(pulse: Pulse, conn: Any) -> None:
+async def test_a_reading_as_json(pulse: SnapshotReader, conn: Any) -> None:
     await conn.execute("select howdah.enqueue('send')")
     reading = await pulse.read()
 
-    assert msgspec.json.decode(msgspec.json.encode(reading), type=Reading) == reading
+    assert msgspec.json.decode(msgspec.json.encode(reading), type=Snapshot) == reading
 
 
 async def test_a_hostile_schema(database: Database) -> None:
     app = Howdah(owner(database).dsn, schema='we"ird; drop--')
     await app.migrate()
-    pulse = Pulse(app.database)
+    pulse = SnapshotReader(app.database)
     reading = await pulse.read()
     await pulse.close()
 

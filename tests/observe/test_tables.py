@@ -12,17 +12,17 @@ import pytest
 from prometheus_client import generate_latest
 
 from howdah import Columns, Howdah, Where
-from howdah.cli.node import Node
-from howdah.observe.depth import Depth
+from howdah.cli.node import NodeProcess
 from howdah.observe.logs import subscribe_logs
-from howdah.observe.node import Observed, observe_node
+from howdah.observe.node import NodeObserver, observe_node
 from howdah.observe.prometheus import Metrics
+from howdah.observe.sampler import QueueDepth
 from howdah.outcome import Ack, Outcome
-from howdah.pg.database import Database
-from howdah.pg.sql import identifier
+from howdah.postgres.database import Database
+from howdah.postgres.sql import identifier
 from howdah.table import ddl
 from howdah.table.admin import counting
-from howdah.table.front import OpenTable
+from howdah.table.source import OpenTableSource
 from kit.node import eventually, node, quick
 from observe.scraping import samples, scrape, value, vitals_of
 
@@ -37,12 +37,12 @@ async def create(conn: Any, table: Any) -> None:
 
 
 @asynccontextmanager
-async def observed_tables(app: Howdah, database: Database) -> AsyncIterator[Observed]:
+async def observed_tables(app: Howdah, database: Database) -> AsyncIterator[NodeObserver]:
     """A node with tables, observed as the command line does."""
     async with node(app) as conductor:
         vitals = replace(
             vitals_of(conductor),
-            tables=lambda: [counting(front.plan) for front in conductor.open if isinstance(front, OpenTable)],
+            tables=lambda: [counting(front.plan) for front in conductor.open if isinstance(front, OpenTableSource)],
         )
         async with observe_node(database, vitals) as observed:
 
@@ -103,11 +103,11 @@ async def test_a_table_that_is_gone_hides_no_other(app: Howdah, conn: Any, datab
             return len(conductor.open) == 3
 
         await eventually(opened)
-        tables = [counting(front.plan) for front in conductor.open if isinstance(front, OpenTable)]
+        tables = [counting(front.plan) for front in conductor.open if isinstance(front, OpenTableSource)]
     await conn.execute("drop table first")
     await conn.execute("insert into second (queued_at) values (now() - interval '1 minute')")
     statement = tables[1][1].replace("false", "true")
-    depth = Depth(database, tables=lambda: [tables[0], ("second", statement, ())])
+    depth = QueueDepth(database, tables=lambda: [tables[0], ("second", statement, ())])
 
     with pytest.raises(Exception, match=r'relation "public\.first" does not exist'):
         await depth.count()
@@ -124,10 +124,10 @@ async def test_the_command_line_counts_the_tables_of_its_node(app: Howdah, conn:
     async def execute(record: dict[str, Any]) -> None: ...
 
     await conn.execute("insert into uploads (process_after) values (now() + interval '1 hour')")
-    worker = Node(app, quick(), 5, ("127.0.0.1", 0))
+    worker = NodeProcess(app, quick(), 5, ("127.0.0.1", 0))
     running = asyncio.create_task(worker._conductor.run())
     async with worker._observed() as observed:
-        assert isinstance(observed, Observed)
+        assert isinstance(observed, NodeObserver)
 
         async def shown() -> Any:
             return value(await scrape(observed), "queue_jobs", queue="uploads", state="scheduled") == 1

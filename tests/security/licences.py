@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "reference" / "licences.md"
 VENDOR = ROOT / "src" / "howdah" / "dashboard" / "static" / "vendor"
 EXTRAS = ("", "uvloop", "otel", "embedded")
 """What users install; ``dev`` is for those who change Howdah."""
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 ALLOWED = {"0BSD", "MIT", "BSD", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "PSF-2.0"}
 """Licences that ask for no more than to be kept with the code."""
 SPELLINGS = {

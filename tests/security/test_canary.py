@@ -25,7 +25,7 @@ from howdah import Howdah, Secret
 from howdah.cli import main
 from kit.command import Command, eventually
 from kit.control import Control, free_port
-from kit.outpost import serving
+from kit.control_plane import serving
 from kit.receiver import Receiver
 from kit.roles import as_role
 from security.fronts import API, LOOKS, follow, pages, sign_in

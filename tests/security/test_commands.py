@@ -38,7 +38,7 @@ def work(direct: Any) -> psycopg.Connection:
         conn.execute("select howdah.grow()")
         conn.execute("select howdah.enqueue('note', '{\"n\": 1}', key => 'k') from generate_series(1, 3)")
         conn.execute("select howdah.enqueue('other', queue => 'mail')")
-        conn.execute("select howdah.declare_consumer('Mail', 1, null, null, 0)")
+        conn.execute("select howdah.declare_scope('Mail', 1, null, null, 0)")
         conn.execute("select howdah.append('Order-1', '[{\"type\": \"Placed\"}]')")
         yield conn
 

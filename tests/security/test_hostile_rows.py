@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from howdah import Event, Howdah, NewEvent, Transaction
-from howdah.pg.sql import identifier
-from howdah.upkeep.doctor import Doctor
+from howdah.diagnose.doctor.doctor import Doctor
+from howdah.postgres.sql import identifier
+from kit.control_plane import run_remote_node, serving
 from kit.node import eventually, node
-from kit.outpost import outpost, serving
 from security.fronts import follow, pages, sign_in
 
 pytestmark = pytest.mark.anyio
@@ -61,12 +61,12 @@ async def test_a_row_names_no_code(app: Howdah, conn: Any, trap: Path) -> None:
         await conn.execute("select howdah.enqueue($1, $2::json, meta => $2::json)", kind, args)
     await conn.execute("select howdah.enqueue('known', json_build_object('what', $1::json))", args)
     await conn.execute(
-        "insert into howdah.schedule (name, kind, cron, zone, next_at)"
+        "insert into howdah.schedule (name, kind, cron, zone, slot_at)"
         " select name, $1, '0 0 1 1 *', 'UTC', date_trunc('year', now(), 'UTC')"
         " from unnest('{beat,other}'::text[]) name",
         KINDS[0],
     )
-    await conn.execute("select howdah.declare_consumer($1, 1, null, null, 0)", KINDS[0])
+    await conn.execute("select howdah.declare_scope($1, 1, null, null, 0)", KINDS[0])
     await app.log.append("Order-1", NewEvent(type=KINDS[0], data=ARGUMENTS))
     async with node(app):
         await eventually(lambda: conn.fetchval("select count(*) >= 2 from howdah.done"))
@@ -87,7 +87,7 @@ async def test_a_request_names_no_code(app: Howdah, conn: Any, trap: Path) -> No
         def known(what: Any) -> None:
             ran.append(what)
 
-    async with serving(app) as plane, plane.client() as ask, outpost(remote, plane):
+    async with serving(app) as plane, plane.client() as ask, run_remote_node(remote, plane):
         for kind in KINDS:
             assert (await ask.post("/jobs", json={"kind": kind, "args": ARGUMENTS})).status_code in (201, 400, 422)
         assert (await ask.post("/jobs", json={"kind": "known", "args": {"what": ARGUMENTS}})).status_code == 201

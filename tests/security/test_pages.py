@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from howdah import Howdah
-from kit.outpost import serving
+from kit.control_plane import serving
 from security.fronts import API, follow, pages, sign_in
 
 pytestmark = pytest.mark.anyio
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_control_plane_shows_everything_and_moves_no_consumers(roles: Callable[[str], str], conn: Any) -> None:
     await conn.execute("select howdah.enqueue('note')")
-    await conn.execute("select howdah.declare_consumer('Mail', 1, null, null, 0)")
+    await conn.execute("select howdah.declare_scope('Mail', 1, null, null, 0)")
     await conn.execute("select howdah.append('Order-1', '[{\"type\": \"Placed\"}]')")
     await conn.execute("insert into howdah.node (name, version) values ('there', '1')")
     async with serving(Howdah(roles("howdah_fleet"))) as plane, plane.client() as browser:

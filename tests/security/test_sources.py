@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import howdah
+import howdah_agent
+import howdah_lab
 
-HERE = Path(howdah.__file__).parent
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted(HERE.rglob("*.py"))
+PACKAGES = [Path(package.__file__).parent for package in (howdah, howdah_agent, howdah_lab)]
+SOURCES = sorted(file for package in PACKAGES for file in package.rglob("*.py"))
 
 MODULES = {
     "pickle",
@@ -39,23 +41,26 @@ IMPORTS = {
     "contrib/__init__.py": "the adapter of a library, from a table in the file",
     "testing/__init__.py": "the names of the kit, from a table in the file",
     "torture": "the faults, from a table in the file",
-    "work/executors/wire.py": "in the process of a handler: the module of a function that the application registered",
+    "worker/processes/wire.py": "in the process of a handler: the module of a function that the application registered",
 }
 """Where a module is imported by a name that is no literal, and where the name is from."""
 
 EXCEPTIONS = {
-    ("S105", "cli/sidecar.py"): "the name of a variable",
+    ("S105", "sidecar/command.py"): "the name of a variable",
     ("S105", "table/columns.py"): "the name of a column",
-    ("S108", "pg/folder.py"): "a folder of our own in it, mode 0700, since paths of sockets must be short",
-    ("S110", "upkeep/loops.py"): "the last seconds of a chart are not worth an error at exit",
-    ("S603", "pg/binaries.py"): "`postgres --version`, of a folder we looked for ourselves; no shell",
-    ("S603", "pg/embedded.py"): "our own file, with our own Python; no shell",
-    ("S603", "pg/guardian.py"): "PostgreSQL itself, words we made; no shell",
+    (
+        "S108",
+        "postgres/embedded/data_directory.py",
+    ): "our own folder in it, mode 0700: paths of sockets must be short",
+    ("S110", "maintenance/loops.py"): "the last seconds of a chart are not worth an error at exit",
+    ("S603", "postgres/embedded/binaries.py"): "`postgres --version`, of a folder we looked for ourselves; no shell",
+    ("S603", "postgres/embedded/server.py"): "our own file, with our own Python; no shell",
+    ("S603", "postgres/embedded/guardian.py"): "PostgreSQL itself, words we made; no shell",
     ("S603", "program/guard.py"): "running what the application names is what it is for; no shell",
     ("S606", "torture"): "a program that leaves the session of its job, words we made; no shell",
     ("S603", "torture"): "programs to be killed, frozen and filled up, words we made; no shell",
     ("S607", "torture"): "programs of the system, found by the PATH of whoever tortures his own machine",
-    ("S608", "pg/migrate.py"): "the name of the schema, quoted by `identifier`",
+    ("S608", "postgres/migrate.py"): "the name of the schema, quoted by `identifier`",
 }
 """Every `noqa: S…` in the sources but for S311, and why the rule does not hold there."""
 JITTER = {
@@ -63,24 +68,23 @@ JITTER = {
     "bench/crowd.py",
     "bench/fleet.py",
     "bench/latency.py",
-    "cli/torture.py",
     "demo/app.py",
     "demo/workload.py",
-    "fleet/store.py",
-    "log/append.py",
-    "notices/delivery.py",
-    "pg/migrate.py",
+    "remote/store.py",
+    "events/append.py",
+    "webhooks/delivery.py",
+    "postgres/migrate.py",
     "retry.py",
-    "service.py",
+    "loops.py",
     "supervisor.py",
     "torture",
-    "work/setback.py",
 }
 """Where S311 is lifted: chance for pauses and made-up work, never for anything secret, which `secrets` makes."""
 
 
 def name_of(file: Path) -> str:
-    return file.relative_to(HERE).as_posix()
+    [package] = [package for package in PACKAGES if file.is_relative_to(package)]
+    return file.relative_to(package).as_posix()
 
 
 def place_of(file: Path) -> str:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 
-from howdah.notices.signature import verify
+from howdah.webhooks.signature import verify
 from kit.command import Command, eventually
 from kit.receiver import SECRET, Receiver
 

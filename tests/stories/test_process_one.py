@@ -15,7 +15,7 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.command import TESTS, Jobs, children, eventually
 from kit.companion import TOKEN
 from kit.orphans import ORPHANS
@@ -125,7 +125,7 @@ def test_the_check_sees_the_zombies_of_a_process_one_that_reaps_nothing(tmp_path
 )
 def test_process_one_ends_as_the_command_did(tmp_path, end: str, code: int):
     program = (
-        "import os, signal, time\nfrom howdah.cli.early import become_init\nbecome_init()\nassert os.getpid() > 1\n"
+        "import os, signal, time\nfrom howdah.cli.startup import become_init\nbecome_init()\nassert os.getpid() > 1\n"
         f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n{end}"
     )
     with as_one(tmp_path / "log", "-c", program) as one:
@@ -136,7 +136,7 @@ def test_process_one_ends_as_the_command_did(tmp_path, end: str, code: int):
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTTIN, signal.SIGHUP, signal.SIGTERM])
 def test_process_one_passes_signals_on(tmp_path, number: signal.Signals):
     program = (
-        "import signal\nfrom howdah.cli.early import become_init\nbecome_init()\n"
+        "import signal\nfrom howdah.cli.startup import become_init\nbecome_init()\n"
         f"signal.pthread_sigmask(signal.SIG_BLOCK, [{int(number)}])\nprint('waits', flush=True)\n"
         f"print('got', signal.sigwait([{int(number)}]), flush=True)\n"
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from howdah.table.plan import Plan
+from howdah.table.plan import TablePlan
 from howdah.table.store import TableStore
 from table.ground import ddl
 
@@ -56,7 +56,7 @@ async def store_for(database: Any, conn: Any) -> Any:
     stores = []
 
     async def make(table: Any) -> TableStore:
-        plan = await Plan.make(conn, table.options, "howdah")
+        plan = await TablePlan.make(conn, table.options, "howdah")
         store = TableStore(database, plan, pool=pool)
         stores.append(store)
         return store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from howdah.pg.sql import identifier
+from howdah.postgres.sql import identifier
 from howdah.table.columns import NEEDS, Columns
 
 

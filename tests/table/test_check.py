@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from howdah import Columns, Where
-from howdah.pg.database import Database
-from howdah.pg.sql import identifier
+from howdah.postgres.database import Database
+from howdah.postgres.sql import identifier
 from howdah.table import ddl
-from howdah.table.check import Report, examine
+from howdah.table.check import TableReport, examine
 from howdah.table.options import TableOptions
 from kit.node import drain, eventually, node
 
@@ -24,11 +24,11 @@ def options(table: str = "uploads", **settings: Any) -> TableOptions:
     return TableOptions(table=table, **settings)
 
 
-def where(report: Report) -> list[str]:
+def where(report: TableReport) -> list[str]:
     return [finding.where for finding in report.findings]
 
 
-async def mend(conn: Any, database: Database, chosen: TableOptions) -> Report:
+async def mend(conn: Any, database: Database, chosen: TableOptions) -> TableReport:
     """Run what the check says, twice, and check again."""
     report = await examine(database, chosen)
     assert all(finding.sql for finding in report.findings), report.findings
@@ -87,7 +87,7 @@ async def test_a_view_cannot_be_worked_on(conn: Any, database: Database) -> None
     await conn.execute("create view seen as select 1 as id")
 
     report = await examine(database, options("seen"))
-    assert [finding.what for finding in report.findings] == ["public.seen is no table"]
+    assert [finding.what for finding in report.findings] == ["public.seen is not a table"]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,10 @@ async def test_a_view_cannot_be_worked_on(conn: Any, database: Database) -> None
         ("alter column num_resets drop default", ("column 'num_resets'", "has no default")),
         ("alter column state drop default", ("column 'state'", "has no default")),
         ("alter column state drop not null, alter state drop default", ("column 'state'", "has no default")),
-        ("alter column process_after set not null", ("column 'process_after'", "is not null, but is emptied")),
+        (
+            "alter column process_after set not null",
+            ("column 'process_after'", "is not null, but null must be allowed"),
+        ),
         ("alter column lease_token type int", ("column 'lease_token'", "is integer, it must be bigint")),
         ("drop column lease_token", ("column 'lease_token'", "has no column 'lease_token'")),
         ("drop column cancel", ("column 'cancel'", "has no column 'cancel'")),
@@ -203,7 +206,7 @@ async def test_options_that_do_not_fit_the_table_are_named(conn: Any, database: 
     assert finding.what == "view nothing does not exist"
     await conn.execute("create view names as select id as number from uploads")
     [finding] = (await examine(database, options(view="names"))).findings
-    assert finding.what == "view public.names has no column 'id', by which records are found"
+    assert finding.what == "view public.names has no column 'id', which identifies records"
 
 
 async def test_a_schema_that_is_not_there_is_named(conn: Any, database: Database) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from howdah import Transaction, current_job
-from howdah.table import journal
+from howdah.table import execution_log as journal
 from kit.node import drain, eventually, node
 from table.ground import ddl
 
@@ -177,3 +178,49 @@ async def test_a_log_takes_whatever_a_command_is_made_of(app, uploads, rows, tra
     [entry] = await entries(uploads)
     assert entry["command"] == ["git", "/repo", "7", "\N{REPLACEMENT CHARACTER}", "a\\0b", "?"]
     assert entry["out"] == "out\\0?"
+
+
+class Mute:
+    """A value that cannot be made text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class Number(int):
+    """A number that the encoder does not know."""
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+async def test_no_value_in_a_log_fails_a_row(app, uploads, rows, transactional):
+    table = app.table("uploads", transactional=transactional, max_attempts=1)
+
+    async def steps():
+        async with table.log(Mute(), command=[Mute(), "x" * 1_000_000, *["word"] * 100_000]) as entry:
+            entry.exit_code = Number(3)
+        for code in (10**5000, Mute(), signal.SIGTERM, 1.5):
+            async with table.log("code") as entry:
+                entry.exit_code = code
+
+    if transactional:
+
+        @table.handler
+        async def execute(record, tx: Transaction) -> None:
+            await steps()
+    else:
+
+        @table.handler
+        async def execute(record) -> None:
+            await steps()
+
+    await rows.add()
+    await drain(app)
+    row = await rows.one()
+    assert (row["state"], row["failure_message"]) == ("completed", None)
+    first, *others = await entries(uploads)
+    assert len(msgspec.json.encode(first)) < 2 * journal.LARGEST_ENTRY
+    assert first["exitCode"] == 3
+    assert first["command"][-1].endswith("words cut …")
+    assert [entry["exitCode"] for entry in others][2:] == [15, "1.5"]

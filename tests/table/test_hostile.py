@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from howdah import Budget, Columns, ConfigError, Howdah, Where
-from howdah.pg.sql import identifier
+from howdah.postgres.sql import identifier
 from howdah.table.columns import NEEDS
-from howdah.table.name import Order, RelationName
+from howdah.table.names import OrderBy, RelationName
 from howdah.table.options import TableOptions
 from kit.node import drain
 from table.ground import ddl
@@ -100,12 +100,12 @@ async def work(dsn: str, all_names: list[str]) -> None:
         await conn.execute(
             f"update {quoted} set {identifier(columns.state)} = 'processing', {identifier(columns.cancel)} = false"
         )
-        front = app.conductor()._fronts[1]
+        front = app.conductor()._sources[1]
         pool = await app.database.pool(1)
-        from howdah.table.plan import Plan
+        from howdah.table.plan import TablePlan
         from howdah.table.store import TableStore
 
-        store = TableStore(app.database, await Plan.make(conn, front._options, "howdah"), pool=pool)
+        store = TableStore(app.database, await TablePlan.make(conn, front._options, "howdah"), pool=pool)
         await conn.execute(f"update {quoted} set {identifier(columns.last_heartbeat_at)} = 'epoch'")
         assert await store.reset(10) == (4, 0)
         await conn.execute(f"update {quoted} set {identifier(columns.cancel)} = true")
@@ -169,7 +169,7 @@ def test_what_is_no_name_is_refused(text):
 )
 def test_what_is_no_order_is_refused(text):
     with pytest.raises(ConfigError, match="order by"):
-        Order.parse(text)
+        OrderBy.parse(text)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from howdah import Cancel, Poison, Snooze
 from howdah.outcome import Ack, Outcome
-from howdah.table.refusal import is_refusal
+from howdah.table.rejected import is_rejection
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -177,7 +177,7 @@ async def test_a_row_policy_refuses_a_row_and_a_missing_privilege_does_not(uploa
     finally:
         await uploads.execute(f"drop owned by {role}")
         await uploads.execute(f"drop role {role}")
-    assert (is_refusal(missing.value), is_refusal(policy.value)) == (False, True)
+    assert (is_rejection(missing.value), is_rejection(policy.value)) == (False, True)
 
 
 async def as_role(conn, role):

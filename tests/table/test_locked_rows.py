@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from howdah.table import silence
+from howdah.table import reset
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +57,7 @@ async def test_a_lock_longer_than_the_stall_time_resets_no_living_row(
 ):
     """With the control: one look would take the rows for silent as soon as they are free."""
     if not looked_twice:
-        monkeypatch.setattr(silence, "WATCHED_FOR", 0.0)
+        monkeypatch.setattr(reset, "WATCHED_FOR", 0.0)
     table = app.table("uploads", stalled_after=STALL, max_resets=0)
     worker, resetter, other = await store_for(table), await store_for(table), await store_for(table)
     await rows.add(20)
@@ -84,7 +84,7 @@ async def test_a_lock_longer_than_the_stall_time_resets_no_living_row(
 async def test_a_resetter_that_was_frozen_begins_anew(app, uploads, rows, store_for, locked, monkeypatch, bounded):
     """With the control: if it believed what it saw before, it would reset a living row."""
     if not bounded:
-        monkeypatch.setattr(silence, "LONGEST_GAP", 100.0)
+        monkeypatch.setattr(reset, "LONGEST_GAP", 100.0)
     table = app.table("uploads", stalled_after=3.0)
     worker, resetter = await store_for(table), await store_for(table)
     await rows.add()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from howdah import Howdah
-from howdah.pg.database import Database
+from howdah.postgres.database import Database
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from howdah import telemetry
+from howdah.diagnose.doctor.table import TableDoctor
 from howdah.outcome import Ack, Outcome
-from howdah.upkeep.doctor_table import TableDoctor
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -243,7 +243,7 @@ async def test_people_act_on_the_neighbours_of_a_refused_row(app, uploads, rows)
 
 async def test_nothing_refused_is_one_statement(app, uploads, rows, store_for, monkeypatch):
     """The fast path, counted by the server."""
-    monkeypatch.setattr("howdah.table.resets.SLOW", 60.0)  # a look on a busy machine is repeated all the same
+    monkeypatch.setattr("howdah.table.reset.SLOW", 60.0)  # a look on a busy machine is repeated all the same
     store = await store_for(app.table("uploads"))
     await rows.add(50)
     await store.reset(100)  # says once what this node declares

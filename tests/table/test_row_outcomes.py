@@ -230,7 +230,7 @@ async def test_a_row_taken_away_by_hand_stops_its_handler(app, uploads, rows, ho
             await uploads.execute("update uploads set state = 'queued' where id = 1")
         await eventually(lambda: _told(lost))
         await eventually(lambda: _told(ends))
-        assert [attempt.job.id for attempt in conductor.running if not attempt.over][-1] == 2, "the other goes on"
+        assert [attempt.job.id for attempt in conductor.running if not attempt.finished][-1] == 2, "the other goes on"
         if how == "requeued":
             await over(rows, "completed", "processing")
         conductor.stop(now=True)
@@ -324,7 +324,7 @@ async def test_a_handler_that_locks_its_own_row_keeps_it(app, uploads, rows):
 def test_handlers_that_cannot_work_are_refused(app):
     with pytest.raises(ConfigError, match="needs a method execute"):
         app.table("a").handler(type("Nothing", (), {}))
-    with pytest.raises(ConfigError, match="say transactional=True"):
+    with pytest.raises(ConfigError, match="set transactional=True"):
 
         @app.table("b").handler
         async def takes_tx(record, tx: Transaction) -> None: ...

@@ -6,11 +6,11 @@ import asyncpg
 import pytest
 
 from howdah import Howdah
-from howdah.pg import migrate
-from howdah.pg.database import Database
-from howdah.table.plan import Plan
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
+from howdah.table.plan import TablePlan
 from howdah.table.store import TableStore
-from howdah.torture.servers.single import Single
+from howdah_lab.torture.servers.single import Single
 from kit.node import PATIENCE, eventually
 from table.ground import ddl
 
@@ -31,7 +31,7 @@ async def test_a_crash_right_after_a_claim_gives_no_token_twice():
         await conn.execute("checkpoint")
         await conn.close()
         check = await database.connect("check")
-        plan = await Plan.make(check, Howdah(place.dsn).table("uploads").options, "howdah")
+        plan = await TablePlan.make(check, Howdah(place.dsn).table("uploads").options, "howdah")
         check.terminate()
         pool = await database.pool(1)
         store = TableStore(database, plan, pool=pool)

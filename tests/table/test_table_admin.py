@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from howdah import Columns, ConfigError, HowdahError, Where
-from howdah.pg.sql import identifier
+from howdah.postgres.sql import identifier
 from howdah.table import admin as admin_module
 from howdah.table import ddl
-from howdah.table.admin import Count, Said, TableAdmin
+from howdah.table.admin import RowActionResult, RowCount, TableAdmin
 from howdah.table.columns import STATES
 from howdah.table.options import TableOptions
 from kit.node import eventually, node
@@ -149,7 +149,7 @@ async def test_an_ack_that_comes_after_a_retry_changes_nothing(
 
 async def test_status_counts_what_lives_and_finds_the_oldest_that_may_run(conn: Any, open_table: Any) -> None:
     admin = await open_table()
-    assert (await admin.status()).states == {state: Count(0) for state in STATES}
+    assert (await admin.status()).states == {state: RowCount(0) for state in STATES}
     await fill(conn, "queued", "queued", "errored", "processing", "failed", "completed", "completed")
     await conn.execute("update uploads set queued_at = now() - interval '1 hour'")
     await conn.execute("update uploads set process_after = now() + interval '1 hour' where id = 1")
@@ -244,7 +244,7 @@ async def test_ids_of_every_type_are_understood(conn: Any, open_table: Any, type
     assert {row.id for row in await admin.list("queued")} == set(ids)
     assert [row.id for row in await admin.list(before=max(ids))] == [min(ids)]
     if type in ("int2", "int4"):
-        assert await admin.cancel([2**40]) == [Said(id=2**40, was=None, said="left")]
+        assert await admin.cancel([2**40]) == [RowActionResult(id=2**40, was=None, said="left")]
     if type == "uuid":
         assert admin.read_id(ids[0].upper()) == ids[0]
         with pytest.raises(ConfigError, match="its ids are uuids"):
@@ -261,7 +261,7 @@ async def test_hostile_names_and_other_columns_are_no_different(conn: Any, open_
     assert [each.said for each in await admin.retry([2])] == ["left"]
     assert [(row.id, row.state) for row in await admin.list()] == [(3, "queued"), (2, "canceled"), (1, "queued")]
     status = await admin.status()
-    assert (status.states["queued"], status.states["canceled"], status.due) == (Count(2), Count(1), 2)
+    assert (status.states["queued"], status.states["canceled"], status.due) == (RowCount(2), RowCount(1), 2)
 
 
 async def test_a_state_that_is_an_enum_is_no_different(conn: Any, open_table: Any) -> None:
@@ -276,7 +276,7 @@ async def test_a_state_that_is_an_enum_is_no_different(conn: Any, open_table: An
     assert [each.said for each in await admin.cancel([1])] == ["canceled"]
     assert [each.said for each in await admin.requeue([3], 60)] == ["queued"]
     assert [row.id for row in await admin.list("queued")] == [3, 2]
-    assert (await admin.status()).states["queued"] == Count(2)
+    assert (await admin.status()).states["queued"] == RowCount(2)
 
 
 async def test_a_partitioned_table_is_no_different(conn: Any, open_table: Any) -> None:
@@ -303,11 +303,11 @@ async def test_somebody_elses_lock_is_waited_for_only_so_long(
 ) -> None:
     admin = await open_table()
     await fill(conn, "failed")
-    monkeypatch.setattr(admin_module, "PATIENCE", 0.1)
+    monkeypatch.setattr(admin_module, "READ_TIMEOUT", 0.1)
     other = await direct.connect("test")
     async with other.transaction():
         await other.execute("select from uploads for update")
-        with pytest.raises(HowdahError, match="a row that somebody has locked"):
+        with pytest.raises(HowdahError, match="a locked row also delays it"):
             await admin.retry([1])
     await other.close()
 

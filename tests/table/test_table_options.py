@@ -75,7 +75,7 @@ async def test_an_enum_without_all_states(app, conn):
 
 async def test_a_view_in_place_of_a_table(app, uploads):
     await uploads.execute("create view v as select * from uploads")
-    await refused(app, "public.v is no table; name the base table", table="v")
+    await refused(app, "public.v is not a table; name the base table", table="v")
 
 
 async def test_a_condition_that_the_server_does_not_understand(app, uploads):
@@ -117,11 +117,11 @@ async def test_a_budget_of_words(app, uploads):
         ({"slots": 0}, "slots"),
         ({"max_resets": -1}, "max_resets"),
         ({"heartbeat": 20}, "at least two heartbeats"),
-        ({"retry": Backoff(), "retry_after": 5}, "say one of them"),
+        ({"retry": Backoff(), "retry_after": 5}, "set only one of them"),
         ({"order_by": "id"}, "must be a list"),
         ({"where": "kind = 'zip'"}, "must be Where"),
         ({"columns": {"state": "status"}}, "must be Columns"),
-        ({"record": int}, "no dataclass"),
+        ({"record": int}, "not a dataclass"),
         ({"record": 5}, "a class or a function"),
         ({"record": Odd, "expressions": {"other": "1"}}, "no field 'other'"),
         ({"expressions": {"other": "1"}}, "no record"),

@@ -8,9 +8,9 @@ import pytest
 
 from howdah.errors import ConfigError
 from howdah.table.columns import Columns
+from howdah.table.names import build, read
 from howdah.table.options import TableOptions
-from howdah.table.plan import Plan
-from howdah.table.statements import build, read
+from howdah.table.plan import TablePlan
 from howdah.table.where import Where
 from table.ground import ddl
 
@@ -61,7 +61,7 @@ async def test_checking_a_table_leaves_no_transaction_open(conn, direct, where):
     checked = await direct.connect("test")
     try:
         try:
-            await Plan.make(checked, TableOptions(table="uploads", where=where and Where(where)), "howdah")
+            await TablePlan.make(checked, TableOptions(table="uploads", where=where and Where(where)), "howdah")
         except ConfigError:
             assert where
 
@@ -114,7 +114,7 @@ async def test_no_statement_reads_the_whole_table(app, conn, database, statistic
     )
     if statistics == "fresh":
         await conn.execute("analyze uploads")
-    plan = await Plan.make(conn, table.options, "howdah")
+    plan = await TablePlan.make(conn, table.options, "howdah")
     ids = tokens = list(range(200, 200_001, 200))
     n = len(ids)
     looks = {

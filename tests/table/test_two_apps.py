@@ -9,8 +9,8 @@ import pytest
 
 from howdah import Howdah, Where, WorkerOptions, telemetry
 from howdah.table import declaration
-from howdah.table.declaration import Declared, conflicts
-from howdah.table.trouble import trouble
+from howdah.table.declaration import TableDeclaration, conflicts
+from howdah.table.problems import problems
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ async def pair(database, uploads, store_for, monkeypatch):
     (patient, first), (hasty, second) = made
 
     async def claim(store, most=10):
-        return await store.claim(most, {}, name=first if store is patient else second)
+        return await store.claim_for(first if store is patient else second, most)
 
     return patient, hasty, claim
 
@@ -61,7 +61,7 @@ async def test_a_row_is_silent_when_its_own_app_says_so(uploads, rows, pair):
 async def test_rows_of_an_unknown_worker_are_given_the_longest_time(uploads, rows, pair):
     _patient, hasty, _claim = pair
     await rows.add(1, kind="zip")
-    await hasty.claim(1, {}, name="of the release before:3")
+    await hasty.claim_for("of the release before:3", 1)
     assert await looks(hasty, 2 * SHORT) == 0
     await uploads.execute("delete from howdah.table_worker where node = 'patient:1'")
     hasty._resetting._declarations._next = 0.0
@@ -89,14 +89,14 @@ async def test_a_conflict_is_an_alarm(database, uploads, store_for, conn, caplog
 
     assert told == [{"table": "rows 1.0", "stalled_after": [SHORT, LONG]}], "once"
     assert sum("for the same rows" in record.message for record in caplog.records) == 1
-    [found] = await trouble(conn, store._plan.table, "howdah")
+    [found] = await problems(conn, store._plan.table, "howdah")
     assert found.where == "conflict"
     assert "stalled_after=60" in found.what
 
 
 def test_only_overlapping_declarations_conflict():
     def declared(stall, condition, live=True):
-        return Declared("node", "name", stall, condition, live)
+        return TableDeclaration("node", "name", stall, condition, live)
 
     one = declared(30.0, "kind = $1 abc")
     assert conflicts([one, one]) == []
@@ -120,7 +120,7 @@ async def test_a_longer_time_that_was_declared_since_the_last_look_counts(upload
         relation,
         LONG,
     )
-    assert len(await newer.claim(1, {}, name="newer:3")) == 1
+    assert len(await newer.claim_for("newer:3", 1)) == 1
 
     assert await looks(hasty, 3 * SHORT) == 0
     assert await rows.states() == ["processing"]

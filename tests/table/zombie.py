@@ -9,8 +9,8 @@ from pathlib import Path
 
 from howdah import Budget, Howdah, Transaction, WorkerOptions
 from howdah.table import store
-from howdah.table.statements import read
-from howdah.work.worker import Worker
+from howdah.table.names import read
+from howdah.worker.worker import Worker
 
 app = Howdah()
 TRANSACTIONAL = bool(os.environ.get("TRANSACTIONAL"))

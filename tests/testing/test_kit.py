@@ -17,7 +17,7 @@ from howdah.testing import (
     refute_enqueued,
     refute_enqueued_sync,
 )
-from howdah.testing.words import line
+from howdah.testing.wording import line
 from kit.node import state
 
 pytestmark = pytest.mark.anyio

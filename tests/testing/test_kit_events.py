@@ -8,13 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from howdah import Backoff, Howdah, HowdahError, Poison, Transaction
-from howdah.testing import (
-    JobsFailed,
-    assert_appended_sync,
-    drain,
-    drain_sync,
-    refute_appended_sync,
-)
+from howdah.testing import JobsFailed, assert_appended_sync, drain, drain_sync, refute_appended_sync
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio

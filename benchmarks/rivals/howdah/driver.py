@@ -6,7 +6,7 @@ import asyncpg
 
 import kit
 from howdah import Howdah, Transaction, WorkerOptions, current_job, telemetry
-from howdah.cli.node import Node
+from howdah.cli.node import NodeProcess
 from howdah.observe import logs, tracing
 
 app = Howdah(kit.DSN)
@@ -77,7 +77,7 @@ class Howdahs(kit.Driver):
         Howdahs.pool = await asyncpg.create_pool(kit.DSN, min_size=10, max_size=10)
         ready = asyncio.Event()
         telemetry.subscribe(lambda name, facts: ready.set() if name == "node.start" else None)
-        self.node = asyncio.create_task(Node(app, WorkerOptions(), 30.0, ("127.0.0.1", 0)).run())
+        self.node = asyncio.create_task(NodeProcess(app, WorkerOptions(), 30.0, ("127.0.0.1", 0)).run())
         waiting = asyncio.create_task(ready.wait())
         await asyncio.wait([self.node, waiting], return_when=asyncio.FIRST_COMPLETED)
         if self.node.done():

@@ -1,5 +1,5 @@
-"""Audit: who did what, from where, and what it was before. Written with the act itself, and never changed."""
+"""Audit log: actor, action, address and previous value. Written in the transaction of the action, never changed."""
 
-from howdah.audit.by import By, acting_as
+from howdah.audit.trail import Actor, acting_as
 
-__all__ = ["By", "acting_as"]
+__all__ = ["Actor", "acting_as"]

@@ -1,29 +1,79 @@
-"""Trail: add to the audit, and read it."""
+"""Writes and reads the audit log."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from howdah.audit.by import actor, plain
 from howdah.errors import ConfigError
-from howdah.pg import sql
+from howdah.postgres import sql
+
+Via = Literal["cli", "dashboard", "api", "code"]
+LONGEST = 200
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """The user who acts, and the interface they use.
+
+    >>> Actor("ada", "cli", "web-1")
+    Actor(who='ada', via='cli', address='web-1')
+    """
+
+    who: str
+    via: Via = "code"
+    address: str | None = None
+    """The machine they are at."""
+
+
+CODE = Actor("code")
+_acting: ContextVar[Actor] = ContextVar("howdah_acting", default=CODE)
+
+
+@contextmanager
+def acting_as(by: Actor) -> Iterator[None]:
+    """Record changes made inside the block, in this task and those it starts, under this actor.
+
+    >>> with acting_as(Actor("ada", "dashboard")):
+    ...     actor().who
+    'ada'
+    >>> actor().who
+    'code'
+    """
+    token = _acting.set(by)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
+def actor() -> Actor:
+    """Return the current actor, with texts that fit the table."""
+    by = _acting.get()
+    return Actor(plain(by.who)[:LONGEST] or "unknown", by.via, plain(by.address)[:LONGEST] if by.address else None)
+
+
+def plain(text: str) -> str:
+    """Return a text without characters the server cannot store."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
+
 
 MOST_IDS = 1000
 LARGEST = 4000
-"""Bytes of what it was before, and of what it is after."""
+"""Largest size in bytes of the values before and after."""
 LARGEST_PAGE = 1000
 PATIENCE = 5.0
 NEWEST = 2**63 - 1
 WITHIN = "select set_config('statement_timeout', $1, true), set_config('enable_bitmapscan', 'on', true)"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One act, as it was recorded."""
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded action."""
 
     id: int
     at: datetime
@@ -37,15 +87,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     ids: Sequence[str]
     """Which ones: at most a thousand."""
     filter: Any
-    """How they were chosen, if not by name."""
+    """The filter, if not chosen by id."""
     before: Any
     after: Any
     count: int
-    """How many things it changed."""
+    """Number of changed objects."""
 
 
-class Trail:
-    """The audit of one schema, through connections of others."""
+class AuditTrail:
+    """The audit log of one schema, through the caller's connections."""
 
     def __init__(self, schema: str) -> None:
         self._sql = sql.load("howdah.audit", schema=schema)
@@ -62,7 +112,7 @@ class Trail:
         filter: Mapping[str, Any] | None = None,
         count: int | None = None,
     ) -> None:
-        """Add an entry, in the transaction of the act it tells of; who acts is known by :func:`acting_as`."""
+        """Add an entry in the transaction of the action; :func:`acting_as` sets the actor."""
         by = actor()
         await conn.execute(
             self._sql["record"],
@@ -91,7 +141,7 @@ class Trail:
         until: datetime | None = None,
         before: int | None = None,
         limit: int = 50,
-    ) -> Sequence[Entry]:
+    ) -> Sequence[AuditEntry]:
         """Entries, newest first, below ``before``: pass the last id of a page to get the next one."""
         if not 1 <= limit <= LARGEST_PAGE:
             raise ConfigError(f"limit must be from 1 to {LARGEST_PAGE}, got {limit!r}; ask for the next page instead")
@@ -109,7 +159,7 @@ class Trail:
 
 
 def common(values: Iterable[Any]) -> Any:
-    """The value all have, or how many have which.
+    """Return the common value, or the count of each value.
 
     >>> common(["failed", "failed"]), common(["failed", "cancelled", "failed"])
     ('failed', {'failed': 2, 'cancelled': 1})
@@ -118,11 +168,11 @@ def common(values: Iterable[Any]) -> Any:
     return next(iter(counts)) if len(counts) == 1 else {str(value): n for value, n in counts.most_common(50)}
 
 
-def _entry(row: Mapping[str, Any]) -> Entry:
+def _entry(row: Mapping[str, Any]) -> AuditEntry:
     facts = dict(row)
     for name in ("filter", "before", "after"):
         facts[name] = None if facts[name] is None else msgspec.json.decode(facts[name])
-    return Entry(**facts)
+    return AuditEntry(**facts)
 
 
 def _encode(facts: Mapping[str, Any] | None) -> str | None:

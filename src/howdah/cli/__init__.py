@@ -11,53 +11,60 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from howdah.cli.early import prepare
+from howdah.cli.startup import prepare
 from howdah.version import __version__
 
 LAZY = {
-    "audit": ("howdah.cli.audit:audit", "List who did what."),
-    "bench": ("howdah.cli.bench:bench", "Measure the engine on this machine."),
-    "cancel": ("howdah.cli.act:cancel", "Cancel jobs, waiting or running."),
+    "audit": ("howdah.cli.audit:audit", "List audit entries: who did what."),
+    "bench": ("howdah_lab.bench.command:bench", "Benchmark Howdah on this machine."),
+    "cancel": ("howdah.cli.actions:cancel", "Cancel queued or running jobs."),
     "completion": ("howdah.cli.completion:completion", "Print the shell completion script."),
     "consumers": ("howdah.cli.consumers:consumers", "List the consumers of the event log; pause, replay, skip."),
-    "delete": ("howdah.cli.act:delete", "Remove jobs that wait or are over."),
-    "demo": ("howdah.cli.demo:demo", "Show it at work, with a PostgreSQL of its own."),
-    "dev": ("howdah.cli.dev:dev", "Run your app with a PostgreSQL of its own."),
-    "doctor": ("howdah.cli.doctor:doctor", "Examine the database and the nodes, and say what to do."),
-    "drain": ("howdah.cli.nodes:drain", "Let nodes take no more, and end when what they run is over."),
+    "delete": ("howdah.cli.actions:delete", "Delete queued or finished jobs."),
+    "demo": ("howdah_lab.demo.command:demo", "Run a demo workload on a private PostgreSQL."),
+    "dev": ("howdah.cli.dev:dev", "Run your app on a private PostgreSQL, with reload."),
+    "doctor": ("howdah.cli.doctor:doctor", "Check the database and the nodes for problems."),
+    "drain": ("howdah.cli.nodes:drain", "Drain nodes: they finish their jobs and exit."),
     "enqueue": ("howdah.cli.enqueue:enqueue", "Enqueue one job."),
     "failures": ("howdah.cli.failures:failures", "Group failed jobs by error."),
     "job": ("howdah.cli.jobs:job", "Show everything about one job."),
     "jobs": ("howdah.cli.jobs:jobs", "List jobs, newest first."),
-    "log": ("howdah.cli.log:log", "The event log: how it stands, read it, append to it."),
-    "migrate": ("howdah.cli.migrate:migrate", "Bring the schema to the version this code needs."),
-    "move": ("howdah.cli.act:move", "Let waiting jobs wait in another queue."),
+    "log": ("howdah.cli.log:log", "Show, read and append to the event log."),
+    "migrate": ("howdah.cli.migrate:migrate", "Migrate the schema to the version of this release."),
+    "move": ("howdah.cli.actions:move", "Move queued jobs to another queue."),
     "nodes": ("howdah.cli.nodes:nodes", "List the nodes."),
     "pause": ("howdah.cli.queues:pause", "Stop claiming from queues."),
-    "prune": ("howdah.cli.prune:prune", "Delete finished jobs past their time."),
+    "prune": ("howdah.cli.prune:prune", "Delete finished jobs past their retention."),
     "queues": ("howdah.cli.queues:queues", "List the queues with their counts."),
-    "reprioritize": ("howdah.cli.act:reprioritize", "Give waiting jobs another priority."),
-    "resume": ("howdah.cli.queues:resume", "Claim from paused queues again."),
-    "retry": ("howdah.cli.act:retry", "Put failed or cancelled jobs back into their queue."),
-    "schedules": ("howdah.cli.schedules:schedules", "List the recurring jobs; pause and resume them."),
-    "sidecar": ("howdah.cli.sidecar:sidecar", "Run a worker's companion: clone, run an agent, commit, push."),
+    "reprioritize": ("howdah.cli.actions:reprioritize", "Change the priority of queued jobs."),
+    "resume": ("howdah.cli.queues:resume", "Resume paused queues."),
+    "retry": ("howdah.cli.actions:retry", "Put failed or cancelled jobs back into their queue."),
+    "schedules": ("howdah.cli.schedules:schedules", "List, pause and resume schedules."),
+    "sidecar": ("howdah_agent.sidecar.command:sidecar", "Run a sidecar: clones, runs an agent, commits and pushes."),
     "serve": ("howdah.cli.serve:serve", "Run a control plane for workers without a database."),
     "table": (
         "howdah.cli.table:table",
-        "Tables of your own as work queues: check, look, act.",
+        "Check and manage tables used as work queues.",
     ),
-    "token": ("howdah.cli.token:token", "Tokens that open a control plane: create, list, revoke."),
+    "token": ("howdah.cli.token:token", "Create, list and revoke API tokens."),
     "top": ("howdah.cli.top:top", "Show queues, nodes, running jobs and consumers, live."),
-    "torture": ("howdah.cli.torture:torture", "Prove on this machine that nothing is lost and nothing doubled."),
-    "why": ("howdah.cli.why:why", "Say why a job, a consumer or a row of yours does not run."),
-    "webhooks": ("howdah.cli.webhooks:webhooks", "Who outside is told what happens: list, test."),
-    "worker": ("howdah.cli.worker:worker", "Run a node: execute jobs until told to stop."),
+    "torture": (
+        "howdah_lab.torture.command:torture",
+        "Inject faults and check that nothing is lost or doubled.",
+    ),
+    "why": ("howdah.cli.why:why", "Explain why a job, a consumer or a table row is not running."),
+    "webhooks": ("howdah.cli.webhooks:webhooks", "List and test webhooks."),
+    "worker": ("howdah.cli.worker:worker", "Run a worker node."),
 }
-"""Where each command is, and what the overview says of it."""
+"""Module and short help of each command."""
+
+
+EXTRAS = {"howdah_lab": "lab", "howdah_agent": "agent"}
+"""Packages outside of this one that provide commands, and the extra that installs each."""
 
 
 class Commands(click.Group):
-    """The group: finds commands by name, and turns errors into one line and an exit code."""
+    """The command group: loads commands lazily, and prints errors as one line with an exit code."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **named: Any) -> Any:
         """Run the command line; ``args`` are given by tests only."""
@@ -66,7 +73,7 @@ class Commands(click.Group):
         return super().main(args, *more, **named)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command, also those not imported yet."""
+        """Return all command names without importing the commands."""
         return sorted(LAZY)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -74,11 +81,17 @@ class Commands(click.Group):
         if cmd_name not in LAZY:
             return None
         module, _, name = LAZY[cmd_name][0].partition(":")
-        found: click.Command = getattr(importlib.import_module(module), name)
+        try:
+            found: click.Command = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            extra = EXTRAS.get(error.name or "")
+            if extra is None:
+                raise
+            raise click.ClickException(f"`howdah {cmd_name}` is not installed; pip install 'howdah[{extra}]'") from None
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The overview, from the table above: importing every command for it would be slow."""
+        """Write the overview from the table above: importing every command would be slow."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, LAZY[name][1]) for name in self.list_commands(ctx)])
 
@@ -88,8 +101,8 @@ class Commands(click.Group):
         return found or click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an error of ours is one line on stderr and an exit code."""
-        from howdah.cli.failure import explain
+        """Run the command; a known error is printed as one line on stderr, with an exit code."""
+        from howdah.cli.errors import explain
 
         try:
             return super().invoke(ctx)

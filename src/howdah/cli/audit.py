@@ -1,4 +1,4 @@
-"""`howdah audit`: who did what."""
+"""`howdah audit`: list audit entries."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import click
 import msgspec
 
-from howdah.audit.trail import LARGEST_PAGE, Entry
-from howdah.cli.choice import MOMENT
+from howdah.audit.trail import LARGEST_PAGE, AuditEntry
 from howdah.cli.common import Target, as_json, run, targeted
 from howdah.cli.output import show
+from howdah.cli.selection import MOMENT
 
 FEW = 5
 
 
-def change(entry: Entry) -> str:
-    """What it was and what it is, in a few words."""
+def change(entry: AuditEntry) -> str:
+    """Return the change in a few words."""
     before, after = entry.before or {}, entry.after or {}
     names = dict.fromkeys([*before, *after])
     return ", ".join(f"{name} {_said(before.get(name))} → {_said(after.get(name))}" for name in names)
 
 
-def named(entry: Entry) -> str:
-    """Which things, the first few of them."""
+def named(entry: AuditEntry) -> str:
+    """Return the first few objects of an entry."""
     some = ", ".join(entry.ids[:FEW])
     more = len(entry.ids) - FEW
     return f"{entry.thing} {some}" + (f" and {more} more" if more > 0 else "")
@@ -44,11 +44,11 @@ COLUMNS = {
 
 
 @click.command()
-@click.option("--who", help="Only what they did.")
-@click.option("--via", type=click.Choice(["cli", "dashboard", "api", "code"]), help="Only what came this way.")
-@click.option("--verb", help="Only this act: retry, pause, drain …")
-@click.option("--thing", help="Only acts on these: job, queue, schedule, node, consumer, row, token.")
-@click.option("--id", "id_", metavar="ID", help="Only acts on this one; best with --thing.")
+@click.option("--who", help="Only entries of this person or token.")
+@click.option("--via", type=click.Choice(["cli", "dashboard", "api", "code"]), help="Only entries made this way.")
+@click.option("--verb", help="Only this action: retry, pause, drain …")
+@click.option("--thing", help="Only actions on: job, queue, schedule, node, consumer, row, token.")
+@click.option("--id", "id_", metavar="ID", help="Only actions on this id; best with --thing.")
 @click.option("--since", type=MOMENT, metavar="MOMENT", help="A time with its zone, or 24h for a day ago.")
 @click.option("--until", type=MOMENT, metavar="MOMENT", help="The same.")
 @click.option("--before", type=int, metavar="ID", help="Only entries older than this one: the next page.")
@@ -75,7 +75,7 @@ def audit(
     howdah audit --thing job --id 42 --json
     """
 
-    async def look() -> Sequence[Entry]:
+    async def look() -> Sequence[AuditEntry]:
         async with target.admin() as admin:
             return await admin.audit(
                 who=who,
@@ -90,7 +90,7 @@ def audit(
             )
 
     found = run(look())
-    show(found, COLUMNS, as_json=as_json, empty="nobody did anything")
+    show(found, COLUMNS, as_json=as_json, empty="no entries")
     if len(found) == limit and not as_json:
         click.echo(f"older ones: --before {found[-1].id}", err=True)
 

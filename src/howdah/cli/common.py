@@ -1,28 +1,50 @@
-"""What commands share: which database, which app, running coroutines, reading ids."""
+"""Shared by commands: database and app of a command, running coroutines, parsing ids."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import getpass
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import click
 
 from howdah import config
 from howdah.app import Howdah
-from howdah.audit import acting_as
-from howdah.cli.person import person
+from howdah.audit import Actor, acting_as
+from howdah.cli.flags import Value, flags_of, given_flags
 from howdah.errors import ConfigError
+from howdah.events.log import Log
 from howdah.jobs.admin import Admin
-from howdah.log.log import Log
-from howdah.pg import migrate
-from howdah.pg.database import Database
+from howdah.maintenance.pruner import Retention
+from howdah.observe import logs
+from howdah.option_types import Duration
+from howdah.options import Given
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
 from howdah.redact import Redact
+from howdah.settings import AppOptions, LogOptions
 from howdah.table.options import TableOptions
+
+
+def user() -> str | None:
+    """Return the user name of the operator."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
+
+
+def person() -> Actor:
+    """Return the operator for the audit log."""
+    host = socket.gethostname()
+    return Actor(f"{user() or 'unknown'}@{host}", "cli", host)
+
 
 T = TypeVar("T")
 LONGEST_RANGE = 100_000
@@ -31,58 +53,58 @@ LARGEST_POSITION = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a command acts on, by its flags, the environment and the settings file."""
+    """The database and app of a command, from its flags, the environment and the settings file."""
 
-    dsn: str | None = None
-    schema: str | None = None
-    app_spec: str | None = None
+    flags: Mapping[str, Given] = field(default_factory=dict)
+    """The options that were given as flags, by key."""
     config_file: str | None = None
 
     def settings(self) -> config.Settings:
-        """The settings, with the flags on top."""
-        said = config.load(self.config_file)
-        return said.over(dsn=self.dsn, schema=self.schema, app=self.app_spec)
+        """Return the settings, flags included."""
+        return config.load(self.config_file).over(self.flags)
 
     def app(self) -> Howdah:
-        """The application object, bound to the database the flags name."""
+        """Return the application, connected to the database that was given."""
         settings = self.settings()
-        if settings.app is None:
-            raise ConfigError(
-                f'no app is named; give -a module:attribute, set HOWDAH_APP, or write app = "…" into {config.FILE}'
-            )
-        app = config.load_app(settings.app)
-        app.retention = settings.keep(app.retention)
-        app.webhooks.put(settings.webhook or ())
+        app = config.load_app(app_name(settings))
+        app.retention = settings.of(Retention, app.retention)
+        app.webhooks.put(settings.webhooks)
         app.redact = settings.redaction(app.redact.hook)
-        if self.dsn is not None:
-            app.connect_to(self.dsn, settings.schema)
-        elif names_a_database(app):
-            app.connect_to(app.database.dsn, settings.schema)
-        else:
-            app.connect_to(settings.database().dsn, settings.schema)
+        app.connect_to(self.dsn(app), settings.of(AppOptions).schema)
         return app
 
+    def dsn(self, app: Howdah) -> str:
+        """Return the DSN of an application: that of the flag, else that of its own code, else that of the settings."""
+        if "dsn" not in self.flags and names_a_database(app):
+            return app.database.dsn
+        return self.settings().database().dsn
+
     def database(self) -> Database:
-        """Where the data lives: `--dsn`, else what the app says when there is one, else the settings."""
+        """Return the database: that of the flag, else that of the app if there is one, else that of the settings."""
         settings = self.settings()
-        if self.dsn is None and settings.app is not None:
+        if "dsn" not in self.flags and settings.app is not None:
             return self.app().database
         return settings.database()
 
+    def retention(self) -> Retention:
+        """Return how long finished jobs are kept, by the settings and by the app if there is one."""
+        settings = self.settings()
+        return settings.of(Retention, None if settings.app is None else config.load_app(settings.app).retention)
+
     def redact(self) -> Redact:
-        """What people are shown of jobs: as the settings say, and the app when there is one."""
+        """Return the masking of values in output, by the settings and by the app if there is one."""
         settings = self.settings()
         hook = None if settings.app is None else config.load_app(settings.app).redact.hook
         return settings.redaction(hook)
 
     def tables(self) -> list[TableOptions]:
-        """How the tables of the app are worked on; none when no app is named."""
+        """Return the options of the tables of the app; none if there is no app."""
         settings = self.settings()
         return [table.options for table in config.load_app(settings.app).tables.values()] if settings.app else []
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[Admin]:
-        """Somebody who can look at jobs and act on them; refuses a schema this code does not know."""
+        """Open the admin of jobs; raises :class:`SchemaError` for an unknown schema."""
         database = self.database()
         await migrate.check(database)
         pool = await database.pool(2)
@@ -98,7 +120,7 @@ class Target:
 
     @asynccontextmanager
     async def log(self, app: Howdah | None = None) -> AsyncIterator[Log]:
-        """The event log, and who can act on its consumers; with ``app``, its types of events are known.
+        """Open the event log and its admin; with ``app``, with its event types.
 
         Refuses a schema this code does not know.
         """
@@ -113,8 +135,17 @@ class Target:
             await app.close()
 
 
+def app_name(settings: config.Settings) -> str:
+    """Return the name of the application, ``module:attribute``."""
+    if settings.app is None:
+        raise ConfigError(
+            f'no app is named; give -a module:attribute, set HOWDAH_APP, or write app = "…" into {config.FILE}'
+        )
+    return settings.app
+
+
 def names_a_database(app: Howdah) -> bool:
-    """Whether the app knows its database without our help."""
+    """Return whether the app knows its database by its code or the environment."""
     try:
         return bool(app.database)
     except ConfigError:
@@ -124,25 +155,28 @@ def names_a_database(app: Howdah) -> bool:
 def targeted(command: Callable[..., T]) -> Callable[..., T]:
     """Give a command `--dsn`, `--schema`, `-a` and `--config`, and pass it the :class:`Target` first."""
 
-    @click.option("--dsn", metavar="DSN", help="The database.  [env: HOWDAH_DSN, DATABASE_URL, PG*]")
-    @click.option("--schema", metavar="NAME", help="The schema of Howdah's tables.  [default: howdah]")
-    @click.option("-a", "--app", "app_spec", metavar="MODULE:ATTR", help="The application.  [env: HOWDAH_APP]")
-    @click.option("--config", "config_file", metavar="FILE", help="The settings file.  [default: howdah.toml, upwards]")
+    @flags_of(AppOptions)
+    @configured
     @functools.wraps(command)
-    def wrapped(
-        *args: Any,
-        dsn: str | None,
-        schema: str | None,
-        app_spec: str | None,
-        config_file: str | None,
-        **options: Any,
-    ) -> T:
-        return command(Target(dsn, schema, app_spec, config_file), *args, **options)
+    def wrapped(*args: Any, config_file: str | None, **options: Any) -> T:
+        return command(Target(given_flags(click.get_current_context()), config_file), *args, **options)
 
     return wrapped
 
 
+configured = click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="Settings file.  [env: HOWDAH_CONFIG; default: the nearest howdah.toml upwards]",
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def configure_logs(settings: config.Settings) -> None:
+    """Configure logging from the settings."""
+    options = settings.of(LogOptions)
+    logs.configure(options.log_level, options.log_json)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -157,7 +191,7 @@ def finish(code: int) -> None:
 
 
 def read_ids(words: Sequence[str], what: str = "job id") -> list[int]:
-    """Read job ids, or what else is numbered so, and ranges of them.
+    """Parse ids and ranges of ids.
 
     >>> read_ids(["5", "7", "10-12"])
     [5, 7, 10, 11, 12]
@@ -176,31 +210,19 @@ def read_ids(words: Sequence[str], what: str = "job id") -> list[int]:
     return list(ids)
 
 
-class Duration(click.ParamType[float]):
-    """Seconds, or a number with a unit: 90s, 15m, 24h, 14d."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
-        try:
-            return config.seconds(value)
-        except ConfigError as error:
-            self.fail(str(error), param, ctx)
-
-
 class Position(click.ParamType[int]):
     """A position in the log, or the version of a stream."""
 
     name = "position"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read it."""
+        """Parse the text."""
         text = str(value)
         if not text.isdecimal() or int(text) > LARGEST_POSITION:
             self.fail(f"{text!r} is not a position; write a number from 0 on", param, ctx)
         return int(text)
 
 
-DURATION = Duration()
+DURATION = Value(Duration())
+"""Seconds, or a number with a unit: 90s, 15m, 24h, 14d."""
 POSITION = Position()

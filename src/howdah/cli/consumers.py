@@ -1,4 +1,4 @@
-"""`howdah consumers`: who follows the event log, how far they got, and what to do about it."""
+"""`howdah consumers`: list and manage the consumers of the event log."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import asyncpg
 import click
 import msgspec
 
-from howdah.cli.choice import confirm
-from howdah.cli.common import POSITION, Target, as_json, finish, run, targeted
-from howdah.cli.failure import INCOMPLETE, one_line
+from howdah.cli.common import POSITION, Target, as_json, finish, run, targeted, user
+from howdah.cli.errors import INCOMPLETE, one_line
 from howdah.cli.output import age, cell, dump, printable, show
 from howdah.cli.parked import parked
-from howdah.cli.person import user
 from howdah.cli.replay import PLACES, WHERE, replay, wait, words_of
+from howdah.cli.selection import confirm
 from howdah.errors import HowdahError
-from howdah.log.admin import LogAdmin, To
-from howdah.log.consumer import MOST_PARTITIONS
-from howdah.log.rows import ConsumerRow
+from howdah.events.admin import LogAdmin, To
+from howdah.events.consumer import MOST_PARTITIONS
+from howdah.events.rows import ConsumerRow
 
 T = TypeVar("T")
 PART = click.IntRange(0, MOST_PARTITIONS - 1)
@@ -41,7 +40,7 @@ COLUMNS: dict[str, Callable[[ConsumerRow], object]] = {
 @targeted
 @click.pass_context
 def consumers(ctx: click.Context, target: Target, as_json: bool) -> None:
-    """List the consumers of the event log, part by part: owner, position, lag, rate, last error.
+    """List the consumers of the event log by partition: owner, position, lag, rate, last error.
 
     `lag` counts positions up to the frontier, also those of events a consumer does not want; `lag time` is the age of
     the first event it has not seen.
@@ -63,7 +62,7 @@ def consumers(ctx: click.Context, target: Target, as_json: bool) -> None:
 @as_json
 @targeted
 def show_(target: Target, name: str, as_json: bool) -> None:
-    """Show everything about one consumer, with the traceback of what it fails on.
+    """Show one consumer in detail, with the traceback of its last error.
 
     \b
     howdah consumers show order-totals
@@ -80,10 +79,10 @@ def show_(target: Target, name: str, as_json: bool) -> None:
 
 @consumers.command()
 @click.argument("name")
-@click.option("--by", help="Who pauses it, for others to see.  [default: your user name]")
+@click.option("--by", help="Name to display as the one who paused it.  [default: your user name]")
 @targeted
 def pause(target: Target, name: str, by: str | None) -> None:
-    """Let a consumer rest, on every node; the batch at hand is finished.
+    """Pause a consumer on every node; the current batch is finished.
 
     \b
     howdah consumers pause order-totals
@@ -96,7 +95,7 @@ def pause(target: Target, name: str, by: str | None) -> None:
 @click.argument("name")
 @targeted
 def resume(target: Target, name: str) -> None:
-    """Let a paused or halted consumer go on where it stands; exits 1 when it did not rest.
+    """Resume a paused or halted consumer at its position; exits 1 if it was not paused.
 
     A halted one tries the event it failed on again.
 
@@ -104,18 +103,18 @@ def resume(target: Target, name: str) -> None:
     howdah consumers resume order-totals
     """
     rested = acted(target, lambda admin: admin.resume(name))
-    click.echo(f"consumer {name!r} {'goes on' if rested else 'was neither paused nor halted'}")
+    click.echo(f"consumer {name!r} {'resumed' if rested else 'was neither paused nor halted'}")
     finish(0 if rested else INCOMPLETE)
 
 
 @consumers.command()
 @click.argument("name")
 @click.option("--to", type=WHERE, metavar="PLACE", required=True, help=PLACES)
-@click.option("--part", type=PART, metavar="N", help="Only this part of it.")
+@click.option("--part", type=PART, metavar="N", help="Only this partition.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @targeted
 def reset(target: Target, name: str, to: To, part: int | None, yes: bool) -> None:
-    """Move a consumer: it handles again, or leaves out, what lies between. A halted one goes on.
+    """Set the position of a consumer: events in between are processed again, or skipped. A halted one resumes.
 
     Its read model stays as it is. Make it empty first, or let the consumer write so that twice does no harm.
 
@@ -126,17 +125,17 @@ def reset(target: Target, name: str, to: To, part: int | None, yes: bool) -> Non
     which = f"consumer {name!r}" if part is None else f"part {part} of consumer {name!r}"
     confirm(f"reset {which} to {words_of(to)}", yes)
     position = acted(target, lambda admin: admin.reset(name, to, part=part))
-    click.echo(f"{which} goes on after position {position}")
+    click.echo(f"{which} continues after position {position}")
 
 
 @consumers.command()
 @click.argument("name")
-@click.option("--part", type=PART, metavar="N", help="Only this part of it.  [default: all that failed]")
+@click.option("--part", type=PART, metavar="N", help="Only this partition.  [default: all that failed]")
 @click.option("--event", type=POSITION, metavar="POSITION", help="Only if it failed on this event.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @targeted
 def skip(target: Target, name: str, part: int | None, event: int | None, yes: bool) -> None:
-    """Leave out the event a consumer failed on, and let it go on behind it.
+    """Skip the event a consumer failed on, and resume after it.
 
     Skips the event that the question names, and no other one it may fail on meanwhile.
 
@@ -159,7 +158,7 @@ def skip(target: Target, name: str, part: int | None, event: int | None, yes: bo
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @targeted
 def forget(target: Target, name: str, yes: bool) -> None:
-    """Delete a consumer that no live node has: its checkpoint, and what it parked.
+    """Delete a consumer that no live node declares: its checkpoint and its parked events.
 
     \b
     howdah consumers forget order-totals-old --yes
@@ -199,7 +198,7 @@ consumers.add_command(parked)
 
 
 def acted(target: Target, act: Callable[[LogAdmin], Awaitable[T]]) -> T:
-    """Do something with consumers."""
+    """Run an action with the admin of the event log."""
 
     async def main() -> T:
         async with target.log() as log:
@@ -209,7 +208,7 @@ def acted(target: Target, act: Callable[[LogAdmin], Awaitable[T]]) -> T:
 
 
 def describe(row: ConsumerRow) -> None:
-    """Print everything about a consumer, a line each."""
+    """Print one consumer, a line per field."""
     facts = msgspec.structs.asdict(row) | {"consumer": None, "lag_seconds": None, "traceback": None}
     for name, value in ({"name": row.name} | facts | {"lag time": _time(row)}).items():
         if value is not None:
@@ -219,7 +218,7 @@ def describe(row: ConsumerRow) -> None:
 
 
 def error_of(row: ConsumerRow) -> str | None:
-    """What a consumer fails on, in a few words."""
+    """Return the last error of a consumer in one line."""
     return f"at {row.error_position}: {one_line(f'{row.error}: {row.message}')}" if row.error else None
 
 

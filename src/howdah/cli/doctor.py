@@ -1,4 +1,4 @@
-"""`howdah doctor`: examine the database and the nodes."""
+"""`howdah doctor`: check the database and the nodes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import click
 
 from howdah.cli.common import Target, as_json, finish, run, targeted
-from howdah.cli.failure import INCOMPLETE, SCHEMA, UNREACHABLE, one_line
+from howdah.cli.errors import INCOMPLETE, SCHEMA, UNREACHABLE, one_line
 from howdah.cli.output import printable, show
-from howdah.upkeep.doctor import Doctor
-from howdah.upkeep.finding import Finding, Verdict
+from howdah.diagnose.doctor.doctor import Doctor
+from howdah.diagnose.doctor.finding import Finding, Verdict
 
 COLUMNS = {
     "check": lambda finding: finding.name,
@@ -23,9 +23,9 @@ COLUMNS = {
 @as_json
 @targeted
 def doctor(target: Target, as_json: bool) -> None:
-    """Examine the database and the nodes, and say what to do. Changes nothing.
+    """Check the database and the nodes, and print what to do. Changes nothing.
 
-    With an app (`-a`) its tables are examined too: what they lack, and rows nobody works on.
+    With an app (`-a`) its tables are examined too: what they lack, and rows that no node claims.
 
     Exits 0 when nothing is bad (warnings do not count), 1 otherwise, 3 when the database does not answer, 4 when
     the schema is not the one this code needs.
@@ -47,7 +47,7 @@ def doctor(target: Target, as_json: bool) -> None:
 
 
 def code(findings: Sequence[Finding]) -> int:
-    """The exit code for what was found."""
+    """Return the exit code for the findings."""
     bad = {finding.name for finding in findings if finding.verdict is Verdict.BAD}
     if len(findings) == 1:
         return UNREACHABLE

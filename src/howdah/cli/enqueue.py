@@ -16,8 +16,8 @@ from howdah.arguments import encode
 from howdah.cli.common import DURATION, Target, as_json, run, targeted
 from howdah.cli.output import dump
 from howdah.errors import ArgumentError
-from howdah.jobs.new import Enqueued, NewJob
-from howdah.pg import migrate
+from howdah.jobs.new_job import Enqueued, NewJob
+from howdah.postgres import migrate
 from howdah.task import Task
 
 
@@ -28,8 +28,8 @@ from howdah.task import Task
 @click.option("-p", "--priority", type=int, help="From -100 to 100, larger first.")
 @click.option("--run-at", metavar="TIME", help="Not before this time, in ISO 8601 with its zone.")
 @click.option("--delay", type=DURATION, help="Not before this has passed: 90s, 15m, 24h, 14d.")
-@click.option("--max-attempts", type=int, help="Attempts before it counts as failed.")
-@click.option("--timeout", type=DURATION, help="The longest an attempt may take.")
+@click.option("--max-attempts", type=int, help="Attempts before the job fails.")
+@click.option("--timeout", type=DURATION, help="Maximum duration of an attempt.")
 @click.option("--key", help="Unique key: nothing is enqueued while a live job has it.")
 @click.option("--meta", metavar="JSON", help="An object to keep with the job.")
 @as_json
@@ -72,7 +72,7 @@ def enqueue(
 async def send(
     target: Target, kind: str, arguments: Any, meta: dict[str, Any] | None, given: dict[str, Any]
 ) -> Enqueued:
-    """Enqueue it, checked by the task where an app is named."""
+    """Enqueue the job, validated by its task if an app is given."""
     if target.settings().app is not None:
         app = target.app()
         job = checked({**app.tasks, app.prune.kind: app.prune}, kind, arguments, meta, given)
@@ -88,7 +88,7 @@ async def send(
             **given,
         )
         job.check()
-    with suppress(asyncpg.InsufficientPrivilegeError):  # whoever may only enqueue cannot see the version
+    with suppress(asyncpg.InsufficientPrivilegeError):  # a role that may only enqueue cannot read the version
         await migrate.check(app.database)
     try:
         return await app.enqueue(job)
@@ -99,7 +99,7 @@ async def send(
 def checked(
     tasks: dict[str, Task[..., Any]], kind: str, arguments: Any, meta: dict[str, Any] | None, given: dict[str, Any]
 ) -> NewJob:
-    """The job as the task would make it."""
+    """Return the job as its task builds it."""
     if kind not in tasks:
         known = ", ".join(sorted(tasks)[:20]) or "none"
         raise ArgumentError(f"the app has no task {kind!r}; it has {known}")
@@ -112,7 +112,7 @@ def checked(
 
 
 def read_json(what: str, text: str) -> Any:
-    """What was typed, decoded."""
+    """Return the decoded arguments."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
@@ -120,7 +120,7 @@ def read_json(what: str, text: str) -> Any:
 
 
 def moment(text: str) -> datetime:
-    """A time with its zone."""
+    """Return a time with its zone."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`howdah failures`: what fails, grouped by error."""
+"""`howdah failures`: failed jobs grouped by error."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ COLUMNS = {
 @click.command()
 @click.option("-q", "--queue", help="Only jobs of this queue.")
 @click.option("-k", "--kind", help="Only jobs of this kind.")
-@click.option("--within", type=DURATION, default="24h", show_default=True, help="Only what failed lately.")
-@click.option("--newest", type=click.IntRange(1, 100_000), default=10_000, show_default=True, help="Jobs to look at.")
+@click.option("--within", type=DURATION, default="24h", show_default=True, help="Only failures of this period.")
+@click.option(
+    "--newest", type=click.IntRange(1, 100_000), default=10_000, show_default=True, help="Failures to examine."
+)
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Groups to list.")
 @as_json
 @targeted
 def failures(
     target: Target, queue: str | None, kind: str | None, within: float, newest: int, limit: int, as_json: bool
 ) -> None:
-    """Group failed jobs by kind and error, the largest group first; numbers and names in quotes do not matter.
+    """Group failed jobs by kind and error, the largest group first; numbers and quoted names are ignored.
 
     \b
     howdah failures --within 7d

@@ -7,14 +7,13 @@ from typing import Any
 import click
 import msgspec
 
-from howdah.cli.choice import filtering
 from howdah.cli.common import Target, as_json, run, targeted
 from howdah.cli.output import cell, dump, printable, show
+from howdah.cli.selection import filtering
 from howdah.errors import HowdahError
 from howdah.job import State
 from howdah.jobs.filter import Filter
-from howdah.jobs.rows import Attempt, JobRow, Page
-from howdah.jobs.shown import shown
+from howdah.jobs.rows import AttemptRow, JobPage, JobRow, shown
 
 COLUMNS = {
     "id": lambda job: job.id,
@@ -51,7 +50,7 @@ def jobs(
     howdah jobs --json --limit 1000 | jq .
     """
 
-    async def look() -> Page:
+    async def look() -> JobPage:
         async with target.admin() as admin:
             return await admin.list(Filter(state=state, **fields), before=before, limit=limit)
 
@@ -103,7 +102,7 @@ def describe(job: JobRow) -> None:
         _describe_attempt(attempt)
 
 
-def _describe_attempt(attempt: Attempt) -> None:
+def _describe_attempt(attempt: AttemptRow) -> None:
     where = f" on {attempt.node_name}" if attempt.node_name else ""
     click.echo(f"attempt {attempt.attempt} ended at {cell(attempt.ended_at)}{where}: {attempt.outcome}")
     click.echo(f"  {_whole(': '.join(filter(None, (attempt.error, attempt.message))))}")

@@ -1,4 +1,4 @@
-"""`howdah log`: the event log itself: how it stands, read it, append to it."""
+"""`howdah log`: show, read and append to the event log."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 
 from howdah.cli.common import POSITION, Target, as_json, run, targeted
 from howdah.cli.enqueue import read_json
-from howdah.cli.failure import one_line
+from howdah.cli.errors import one_line
 from howdah.cli.output import age, cell, dump, show
 from howdah.errors import ArgumentError
-from howdah.log.event import Appended, Event, NewEvent
-from howdah.log.read import LARGEST_PAGE
-from howdah.log.rows import Holder, LogStatus
+from howdah.events.event import Appended, Event, NewEvent
+from howdah.events.read import LARGEST_PAGE
+from howdah.events.rows import Holder, LogStatus
 
 HOLDERS: dict[str, Callable[[Holder], object]] = {
     "above": lambda holder: holder.above,
@@ -40,7 +40,7 @@ EVENTS: dict[str, Callable[[Event], object]] = {
 
 @click.group()
 def log() -> None:
-    """The event log: how it stands, what is in it, and one event from the command line.
+    """Show, read and append to the event log.
 
     \b
     howdah log status
@@ -52,9 +52,9 @@ def log() -> None:
 @as_json
 @targeted
 def status(target: Target, as_json: bool) -> None:
-    """Say how far the log goes, how far it can be read, and which open transactions hold that back.
+    """Show the head of the log, the safe frontier, and the open transactions that hold the frontier back.
 
-    An open append may still commit positions above the one shown, so nobody reads beyond the lowest of these.
+    An open append may still commit positions above the one shown, so readers stop before the lowest of these.
 
     \b
     howdah log status
@@ -81,12 +81,12 @@ def status(target: Target, as_json: bool) -> None:
 
 
 @log.command()
-@click.option("--after", type=POSITION, default=0, metavar="N", help="Only events behind this position.")
-@click.option("--before", type=POSITION, metavar="N", help="Only events in front of this position.")
-@click.option("--stream", metavar="TYPE-ID", help="Only this stream; --after and --before are its versions then.")
+@click.option("--after", type=POSITION, default=0, metavar="N", help="Only events after this position.")
+@click.option("--before", type=POSITION, metavar="N", help="Only events before this position.")
+@click.option("--stream", metavar="TYPE-ID", help="Only this stream; --after and --before are then versions of it.")
 @click.option("--only", multiple=True, metavar="TYPE", help="Only streams of this type; may be given again.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only events of this type; may be given again.")
-@click.option("--backwards", is_flag=True, help="The last ones first.")
+@click.option("--backwards", is_flag=True, help="Newest first.")
 @click.option("-n", "--limit", type=click.IntRange(1, LARGEST_PAGE), default=20, show_default=True)
 @as_json
 @targeted
@@ -101,7 +101,7 @@ def read(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Print events by position, up to the safe frontier, or those of one stream by version. Data is as it was stored.
+    """Print events by position, up to the safe frontier, or of one stream by version. Data is printed as stored.
 
     \b
     howdah log read --only Order --type OrderPlaced --backwards
@@ -131,8 +131,8 @@ def read(
 @click.argument("stream")
 @click.argument("type")
 @click.argument("data", metavar="[DATA-JSON|-]", default="{}")
-@click.option("--expect", type=POSITION, metavar="N", help="The version the stream must be at; 0 for a new one.")
-@click.option("--version", type=int, metavar="N", help="The version of its schema.  [default: the newest]")
+@click.option("--expect", type=POSITION, metavar="N", help="Expected version of the stream; 0 for a new one.")
+@click.option("--version", type=int, metavar="N", help="Schema version of the event.  [default: the newest]")
 @click.option("--meta", metavar="JSON", help="An object to keep with the event.")
 @as_json
 @targeted
@@ -146,7 +146,7 @@ def append(
     meta: str | None,
     as_json: bool,
 ) -> None:
-    """Append one event of TYPE to STREAM, which is named Type-id. `-` reads the data from stdin.
+    """Append one event of TYPE to STREAM (named Type-id). `-` reads the data from stdin.
 
     With an app (-a, HOWDAH_APP or howdah.toml) the data is checked against the class of its type; without, the event
     is appended as it is. Exits 1 when the stream is not at the version expected.
@@ -177,7 +177,7 @@ def append(
 @click.argument("switch", metavar="on|off", type=click.Choice(["on", "off"]))
 @targeted
 def exclusive(target: Target, switch: str) -> None:
-    """Let appends go one at a time, so that positions are committed in their order; or side by side, the default.
+    """Choose the gate of appends: exclusive (positions commit in order) or shared (the default, faster).
 
     It has its price: many small appends at once run at about a third of their rate, and a transaction that appends
     keeps all others that do waiting until it ends. Reading is safe either way.
@@ -198,7 +198,7 @@ def exclusive(target: Target, switch: str) -> None:
 
 
 def full(event: Event) -> dict[str, Any]:
-    """Everything about an event, its data as it was stored."""
+    """Return an event as JSON, its data as stored."""
     return {
         "position": event.position,
         "at": event.at,

@@ -1,43 +1,109 @@
-"""One node as a process: it gets ready, works, obeys signals, and leaves even if a handler would not."""
+"""A node as a process: start-up, signals, and an exit that no handler can prevent."""
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
+import linecache
 import logging
 import os
+import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+import traceback
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
+from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 from howdah import telemetry
 from howdah.app import Howdah
-from howdah.cli import early, loop
-from howdah.cli.dump import dump_on_signals
-from howdah.cli.failure import INCOMPLETE, UNREACHABLE, explain
-from howdah.node.heart import Heart
+from howdah.cli import event_loop as loop
+from howdah.cli import startup as early
+from howdah.cli.errors import INCOMPLETE, UNREACHABLE, explain
+from howdah.loops import Outage, on_signals, wait
+from howdah.node.heartbeat import HeartbeatThread
 from howdah.observe.node import observe_node
-from howdah.observe.vitals import Vitals
-from howdah.orphan import LISTENS, READY, follow_parent, tell_parent
-from howdah.pg import migrate
-from howdah.pg.database import Database
-from howdah.service import Outage, on_signals, wait
+from howdah.observe.node_status import NodeStatus
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
+from howdah.supervised import LISTENS, READY, follow_parent, tell_parent
 from howdah.table.admin import counting
-from howdah.table.front import OpenTable
-from howdah.work.execute import Attempt
-from howdah.work.options import WorkerOptions
+from howdah.table.source import OpenTableSource
+from howdah.worker.attempt import Attempt
+from howdah.worker.options import WorkerOptions
+
+QUESTIONS = (signal.SIGUSR1, signal.SIGTTIN)
+
+
+def dump_on_signals(running: Callable[[], Sequence[Attempt]]) -> None:
+    """At SIGUSR1 and SIGTTIN write all thread stacks, and the running jobs with their stacks."""
+
+    def dump() -> None:
+        # in one piece: other processes may be writing to the same place
+        sys.stderr.write("\n".join(["", *describe_threads(), "", *describe(running()), ""]))
+        sys.stderr.flush()
+
+    for number in QUESTIONS:
+        asyncio.get_running_loop().add_signal_handler(number, dump)
+        # the main thread is written by C code before that, so also when a handler blocks the event loop; that code must
+        # not look at other threads, which go on meanwhile
+        faulthandler.register(number, file=sys.stderr, all_threads=False, chain=True)
+
+
+def describe_threads() -> Iterator[str]:
+    """Return the stacks of the other threads."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for id, frame in sys._current_frames().items():
+        if id != threading.get_ident():
+            yield f"\nthread {names.get(id, id)}, most recent call last:"
+            for outer, _ in reversed(list(traceback.walk_stack(frame))):
+                yield from _lines(outer)
+
+
+def describe(attempts: Sequence[Attempt]) -> Iterator[str]:
+    """Return the table of running jobs and the stack of each."""
+    yield f"{len(attempts)} running:"
+    if attempts:
+        yield f"{'id':>12}  {'attempt':>7}  {'seconds':>9}  kind"
+    for attempt in attempts:
+        job = attempt.job
+        note = f"  ({'stuck after ' if attempt.stuck else ''}{attempt.cancel_reason})" if attempt.cancel_reason else ""
+        yield f"{job.id:>12}  {job.attempt:>7}  {attempt.took / 1e6:>9.3f}  {job.kind}{note}"
+    for attempt in attempts:
+        if attempt.task is not None:
+            yield f"\njob {attempt.job.id} ({attempt.job.kind}), most recent call last:"
+            for frame in _frames(attempt.coroutine or attempt.task.get_coro()):
+                yield from _lines(frame)
+
+
+def _frames(waiting: Any) -> Iterator[FrameType]:
+    """Return the frames of a suspended coroutine, down to what it awaits; ``Task.get_stack`` returns only the first."""
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+        if frame is not None:
+            yield frame
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+
+
+def _lines(frame: FrameType) -> Iterator[str]:
+    code = frame.f_code
+    yield f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}'
+    if line := linecache.getline(code.co_filename, frame.f_lineno).strip():
+        yield f"    {line}"
+
 
 T = TypeVar("T")
 log = logging.getLogger("howdah")
 
 HAND_BACK_WITHIN = 5.0
-"""Seconds after the second signal; what does not answer must not keep the process."""
+"""Seconds to exit after the second signal, whatever does not respond."""
 
 LEAVE_WITHIN = 15.0
-"""Seconds after the grace in which a process leaves; what does not answer must not keep it."""
+"""Seconds to exit after the grace period, whatever does not respond."""
 
 Address = tuple[str, int]
 
@@ -45,7 +111,7 @@ Address = tuple[str, int]
 class Works(Protocol):
     """A conductor, with a database or without."""
 
-    heart: Heart | None
+    heartbeat_thread: HeartbeatThread | None
 
     @property
     def running(self) -> list[Attempt]: ...
@@ -65,7 +131,7 @@ class Process:
         self._threads = ThreadPoolExecutor(thread_name_prefix="howdah-default")
 
     async def run(self) -> None:
-        """Work, and obey signals meanwhile."""
+        """Run the node and handle signals."""
         here = asyncio.get_running_loop()
         here.set_default_executor(self._threads)
         undo = on_signals(self._drain, self._hurry)
@@ -82,18 +148,18 @@ class Process:
         finally:
             unsubscribe()
             undo()
-        silent = getattr(self._conductor, "silent", False)
-        if silent:
+        incomplete = getattr(self._conductor, "incomplete", False)
+        if incomplete:
             log.error(
                 "some outcomes are not recorded: the database does not answer, or a transaction has locked their rows; "
                 "the jobs run again when their leases expire"
             )
-        self._leave(INCOMPLETE if silent else 0)
-        if silent:
+        self._leave(INCOMPLETE if incomplete else 0)
+        if incomplete:
             raise SystemExit(INCOMPLETE)
 
     async def _ready(self) -> bool:
-        """Wait for what it needs; false when stopped meanwhile."""
+        """Wait until the node can start; false if stopped meanwhile."""
         return True
 
     def _observed(self) -> AbstractAsyncContextManager[object]:
@@ -103,8 +169,8 @@ class Process:
         return self._conductor.running
 
     def _loop_lag(self) -> float:
-        heart = self._conductor.heart
-        return heart.loop_lag if heart else 0.0
+        heartbeat_thread = self._conductor.heartbeat_thread
+        return heartbeat_thread.loop_lag if heartbeat_thread else 0.0
 
     def _drain(self) -> None:
         log.info("draining: %s, up to %g s; again to hand back now", self._say_running(), self._options.grace)
@@ -139,7 +205,7 @@ class Process:
             thread.join(0.1 / len(threads))  # idle ones are on their way out
         stubborn = len(self._running()) + sum(thread.is_alive() for thread in threads)
         if stubborn:
-            # their jobs are handed back already; a thread or task that goes on would keep the process for ever
+            # their jobs are released already; a thread or task that continues would keep the process alive for ever
             log.warning("%d handlers did not end when cancelled; leaving without them", stubborn)
             logging.shutdown()
             os._exit(code)
@@ -150,8 +216,8 @@ def _tell_ready(name: str, _facts: Mapping[str, Any]) -> None:
         tell_parent(READY)
 
 
-class Node(Process):
-    """A node on the database."""
+class NodeProcess(Process):
+    """A node with a database."""
 
     def __init__(self, app: Howdah, options: WorkerOptions, patience: float, metrics: Address | None = None) -> None:
         self._node = app.conductor(options)
@@ -167,14 +233,14 @@ class Node(Process):
         if self._metrics is None:
             return nullcontext()
         node, (host, port) = self._node, self._metrics
-        vitals = Vitals(
+        vitals = NodeStatus(
             node=lambda: node.node,
             ready=lambda: node.ready,
             running=lambda: [attempt.job.kind for attempt in self._running()],
             loop_lag=self._loop_lag,
             slots=self._options.slots,
             lease=self._options.lease,
-            tables=lambda: [counting(front.plan) for front in node.open if isinstance(front, OpenTable)],
+            tables=lambda: [counting(front.plan) for front in node.open if isinstance(front, OpenTableSource)],
             leads=lambda: node.crew.leader.leads if node.crew and node.crew.leader else None,
         )
         return observe_node(self._database, vitals, host=host, port=port)

@@ -1,4 +1,4 @@
-"""`howdah nodes` and `howdah drain`: the processes that work here."""
+"""`howdah nodes` and `howdah drain`: list and drain nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = {
 
 
 @click.command()
-@click.option("--all", "everything", is_flag=True, help="Also those that went offline.")
+@click.option("--all", "everything", is_flag=True, help="Also stopped nodes.")
 @as_json
 @targeted
 def nodes(target: Target, everything: bool, as_json: bool) -> None:
@@ -47,7 +47,7 @@ def nodes(target: Target, everything: bool, as_json: bool) -> None:
 @click.argument("nodes", nargs=-1, required=True, type=click.IntRange(1, 2**31 - 1))
 @targeted
 def drain(target: Target, nodes: Sequence[int]) -> None:
-    """Let nodes take no more, and end when what they run is over; they hear of it by their next heartbeat.
+    """Drain nodes: they claim no more, finish their jobs and exit. They read the request at their next heartbeat.
 
     It cannot be undone. Whatever keeps the process running may start it anew, as another node.
 

@@ -1,4 +1,4 @@
-"""`howdah consumers parked`: events that were set aside because their consumer failed on them."""
+"""`howdah consumers parked`: list, retry and drop parked events."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from howdah.cli.choice import confirm
 from howdah.cli.common import POSITION, Target, as_json, finish, read_ids, run, targeted
-from howdah.cli.failure import INCOMPLETE, one_line
+from howdah.cli.errors import INCOMPLETE, one_line
 from howdah.cli.output import dump, show
-from howdah.log.admin import LARGEST_PAGE
-from howdah.log.rows import ParkedRow
+from howdah.cli.selection import confirm
+from howdah.events.admin import LARGEST_PAGE
+from howdah.events.rows import ParkedRow
 
 COLUMNS: dict[str, Callable[[ParkedRow], object]] = {
     "position": lambda row: row.position,
@@ -28,7 +28,7 @@ COLUMNS: dict[str, Callable[[ParkedRow], object]] = {
 
 @click.group()
 def parked() -> None:
-    """Events that a consumer with on_failure="park" failed on: list them, have them tried again, drop them.
+    """List, retry and drop events on which a consumer with on_failure="park" failed.
 
     \b
     howdah consumers parked list
@@ -38,7 +38,7 @@ def parked() -> None:
 
 @parked.command("list")
 @click.argument("name", required=False)
-@click.option("--after", type=POSITION, default=0, metavar="POSITION", help="Only events behind it: the next page.")
+@click.option("--after", type=POSITION, default=0, metavar="POSITION", help="Only events after it: the next page.")
 @click.option("-n", "--limit", type=click.IntRange(1, LARGEST_PAGE), default=50, show_default=True)
 @as_json
 @targeted
@@ -64,11 +64,11 @@ def list_(target: Target, name: str | None, after: int, limit: int, as_json: boo
 @parked.command()
 @click.argument("name")
 @click.argument("positions", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that the consumer parked.")
+@click.option("--all", "everything", is_flag=True, help="All parked events of the consumer.")
 @as_json
 @targeted
 def retry(target: Target, name: str, positions: Sequence[str], everything: bool, as_json: bool) -> None:
-    """Have parked events tried again by the node that has the consumer; what fails again stays parked.
+    """Retry parked events on the node that owns the consumer; an event that fails again stays parked.
 
     Their streams may have gone on since. Exits 1 when some are not parked.
 
@@ -87,12 +87,12 @@ def retry(target: Target, name: str, positions: Sequence[str], everything: bool,
 @parked.command()
 @click.argument("name")
 @click.argument("positions", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that the consumer parked.")
+@click.option("--all", "everything", is_flag=True, help="All parked events of the consumer.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, with --all.")
 @as_json
 @targeted
 def drop(target: Target, name: str, positions: Sequence[str], everything: bool, yes: bool, as_json: bool) -> None:
-    """Give up on parked events: the consumer never handles them. They stay in the log.
+    """Drop parked events: the consumer never processes them. They stay in the log.
 
     Exits 1 when some are not parked.
 
@@ -111,14 +111,14 @@ def drop(target: Target, name: str, positions: Sequence[str], everything: bool, 
 
 
 def chosen(positions: Sequence[str], everything: bool) -> list[int] | None:
-    """The positions that were typed; ``None`` for all."""
+    """Return the given positions; ``None`` for all."""
     if bool(positions) == everything:
         raise click.UsageError("say which events: positions such as 5 7 10-20, or --all")
     return None if everything else read_ids(positions, "position")
 
 
 def tell(did: Sequence[int], wanted: list[int] | None, what: str, *, as_json: bool) -> None:
-    """Say what became of the events; exit 1 unless all of it was done."""
+    """Print the results; exit 1 unless every event was processed."""
     left = sorted(set(wanted or ()) - set(did))
     if as_json:
         dump({"did": did, "not_parked": left})

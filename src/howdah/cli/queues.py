@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import click
 
-from howdah.cli.common import Target, as_json, finish, run, targeted
-from howdah.cli.failure import INCOMPLETE
+from howdah.cli.common import Target, as_json, finish, run, targeted, user
+from howdah.cli.errors import INCOMPLETE
 from howdah.cli.output import age, show
-from howdah.cli.person import user
 from howdah.jobs.rows import QueueRow
 
 COLUMNS = {
@@ -28,7 +27,7 @@ COLUMNS = {
 @as_json
 @targeted
 def queues(target: Target, as_json: bool) -> None:
-    """List the queues: what waits, what runs, how long the first in line has waited, what lately finished.
+    """List the queues: queued and running jobs, age of the oldest, recently finished jobs.
 
     \b
     howdah queues
@@ -43,10 +42,10 @@ def queues(target: Target, as_json: bool) -> None:
 
 @click.command()
 @click.argument("queues", nargs=-1, required=True)
-@click.option("--by", help="Who pauses it, for others to see.  [default: your user name]")
+@click.option("--by", help="Name to display as the one who paused it.  [default: your user name]")
 @targeted
 def pause(target: Target, queues: Sequence[str], by: str | None) -> None:
-    """Stop claiming from queues, on every node; what runs goes on.
+    """Stop claiming from queues on every node; running jobs continue.
 
     \b
     howdah pause mail
@@ -68,7 +67,7 @@ def pause(target: Target, queues: Sequence[str], by: str | None) -> None:
 @click.argument("queues", nargs=-1, required=True)
 @targeted
 def resume(target: Target, queues: Sequence[str]) -> None:
-    """Claim from paused queues again; exits 1 when one was not paused.
+    """Resume paused queues; exits 1 if one was not paused.
 
     \b
     howdah resume mail

@@ -8,17 +8,17 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from howdah import config
 from howdah.app import Howdah
-from howdah.cli.node import Address, Process
+from howdah.cli.node import Process
+from howdah.control_plane.options import is_loopback
+from howdah.control_plane.tokens import is_token
 from howdah.errors import ConfigError
-from howdah.fleet.client import Client, check_server
-from howdah.fleet.options import is_loopback
-from howdah.fleet.remote import RemoteConductor
-from howdah.fleet.tokens import is_token
 from howdah.observe.node import observe_node
-from howdah.observe.vitals import Vitals
-from howdah.work.options import WorkerOptions
+from howdah.observe.node_status import NodeStatus
+from howdah.remote.client import ControlPlaneClient, check_server
+from howdah.remote.node import RemoteNode
+from howdah.settings import ProcessOptions
+from howdah.worker.options import WorkerOptions
 
 log = logging.getLogger("howdah")
 
@@ -27,31 +27,24 @@ CHATTY = ("httpx2", "httpcore2")
 LONGEST_TOKEN = 4096
 
 
-class RemoteNode(Process):
+class RemoteNodeProcess(Process):
     """A node that reaches its work over HTTP."""
 
-    def __init__(
-        self,
-        app: Howdah,
-        options: WorkerOptions,
-        settings: config.Settings,
-        patience: float,
-        metrics: Address | None = None,
-    ) -> None:
-        server, token, ca = check_server(settings.server or ""), token_of(settings), settings.ca
+    def __init__(self, app: Howdah, options: WorkerOptions, process: ProcessOptions, patience: float) -> None:
+        server, token, ca = check_server(process.server or ""), token_of(process), process.ca
         os.environ.pop("HOWDAH_TOKEN", None)  # what jobs start need not know it
         _warn(server, token)
         for name in CHATTY:
             logging.getLogger(name).setLevel(logging.WARNING)
-        self._node = RemoteConductor(app, options, lambda: Client(server, token, ca=ca), patience=patience)
+        self._node = RemoteNode(app, options, lambda: ControlPlaneClient(server, token, ca=ca), start_timeout=patience)
         super().__init__(self._node, options)
-        self._metrics = metrics
+        self._metrics = process.metrics
 
     def _observed(self) -> AbstractAsyncContextManager[object]:
         if self._metrics is None:
             return nullcontext()
         node, (host, port) = self._node, self._metrics
-        vitals = Vitals(
+        vitals = NodeStatus(
             node=lambda: node.node,
             ready=lambda: node.ready,
             running=lambda: [attempt.job.kind for attempt in self._running()],
@@ -63,13 +56,13 @@ class RemoteNode(Process):
         return observe_node(None, vitals, host=host, port=port)
 
 
-def token_of(settings: config.Settings) -> str | None:
-    """What opens the control plane: said, or in a file."""
-    if settings.token_file is not None:
-        return read_token(Path(settings.token_file))
-    if settings.token is not None and not is_token(settings.token, "api"):
+def token_of(process: ProcessOptions) -> str | None:
+    """Return the token for the control plane, from its file if one is given."""
+    if process.token_file is not None:
+        return read_token(Path(process.token_file))
+    if process.token is not None and not is_token(process.token, "api"):
         raise ConfigError("the token is no token of ours; was it cut or mistyped?")
-    return settings.token
+    return process.token
 
 
 def read_token(file: Path) -> str:
@@ -88,12 +81,3 @@ def _warn(server: str, token: str | None) -> None:
     parts = urlsplit(server)
     if token and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         log.warning("the token travels to %s in the clear; use https", parts.hostname)
-
-
-def app_alone(spec: str | None) -> Howdah:
-    """The application, which need not know a database."""
-    if spec is None:
-        raise ConfigError(
-            f'no app is named; give -a module:attribute, set HOWDAH_APP, or write app = "…" into {config.FILE}'
-        )
-    return config.load_app(spec)

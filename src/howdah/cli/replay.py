@@ -11,27 +11,27 @@ from typing import Any, Self
 
 import click
 
-from howdah.cli.choice import confirm
 from howdah.cli.common import DURATION, POSITION, Target, run, targeted
-from howdah.cli.failure import one_line
+from howdah.cli.errors import one_line
 from howdah.cli.output import printable
+from howdah.cli.selection import confirm
 from howdah.errors import HowdahError
-from howdah.log.admin import To
-from howdah.log.log import Log
-from howdah.log.rows import ConsumerRow
+from howdah.events.admin import To
+from howdah.events.log import Log
+from howdah.events.rows import ConsumerRow
 
 LOOK = 0.2
 STRIDE = 5
-"""Percent between two lines, where there is no terminal."""
+"""Percent between two progress lines without a terminal."""
 
 
-class Where(click.ParamType[Any]):
-    """A place in the log: its beginning, its end, a position or a moment."""
+class ReplayStart(click.ParamType[Any]):
+    """A position in the log: start, end, a number or a time."""
 
     name = "where"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> To:
-        """Read it."""
+        """Parse the text."""
         if value in ("beginning", "end"):
             return value  # type: ignore[no-any-return]
         try:
@@ -48,12 +48,12 @@ class Where(click.ParamType[Any]):
         return found
 
 
-WHERE = Where()
+WHERE = ReplayStart()
 PLACES = "beginning, end, the position before the first event, or a time with its zone."
 
 
 def words_of(to: To) -> str:
-    """A place in the log, as people say it."""
+    """Return a position in words."""
     match to:
         case datetime():
             return to.isoformat()
@@ -70,10 +70,10 @@ def words_of(to: To) -> str:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @targeted
 def replay(target: Target, name: str, start: To, no_wait: bool, yes: bool) -> None:
-    """Let a consumer handle the log again, and wait until it has seen all that is there now.
+    """Reset a consumer to an earlier position, and wait until it has processed all present events.
 
     Its read model stays as it is. Make it empty first, or let the consumer write so that twice does no harm. Exits 1
-    when the consumer halts. The replay goes on when this command is interrupted.
+    when the consumer halts. The replay continues when this command is interrupted.
 
     \b
     howdah consumers replay order-totals
@@ -85,11 +85,11 @@ def replay(target: Target, name: str, start: To, no_wait: bool, yes: bool) -> No
 
 @click.command()
 @click.argument("name")
-@click.option("--position", type=POSITION, metavar="N", help="Wait for this position.  [default: the head of now]")
-@click.option("--timeout", type=DURATION, default="30s", show_default=True, help="The longest to wait.")
+@click.option("--position", type=POSITION, metavar="N", help="Wait for this position.  [default: the current head]")
+@click.option("--timeout", type=DURATION, default="30s", show_default=True, help="Maximum time to wait.")
 @targeted
 def wait(target: Target, name: str, position: int | None, timeout: float) -> None:
-    """Wait until a consumer has seen all that is in the log now. Exits 1 when it takes too long, or is halted.
+    """Wait until a consumer has processed all present events. Exits 1 on timeout or if it is halted.
 
     \b
     howdah consumers wait order-totals --timeout 5m
@@ -109,20 +109,20 @@ def wait(target: Target, name: str, position: int | None, timeout: float) -> Non
 
 
 async def replayed(target: Target, name: str, start: To, no_wait: bool) -> None:
-    """Reset a consumer and, if so wanted, watch it until it is where the frontier was."""
+    """Reset a consumer and, unless `--no-wait`, wait until it reaches the frontier."""
     async with target.log() as log:
         goal = (await log.frontier()).safe
         begin = await log.admin.reset(name, start)
         if no_wait:
-            click.echo(f"consumer {name!r} goes on after position {begin}, {goal - begin} behind the frontier")
+            click.echo(f"consumer {name!r} continues after position {begin}, {goal - begin} behind the frontier")
             return
-        with Meter(name, begin, goal) as meter:
+        with ReplayProgress(name, begin, goal) as meter:
             await watch(log, name, goal, meter)
     click.echo(f"consumer {name!r} has seen everything from position {begin} to {goal}")
 
 
-class Meter:
-    """How far a replay is: a bar on a terminal, a line now and then elsewhere. All of it on stderr."""
+class ReplayProgress:
+    """Progress of a replay on stderr: a bar on a terminal, lines elsewhere."""
 
     def __init__(self, name: str, begin: int, goal: int) -> None:
         self._begin = begin
@@ -157,7 +157,7 @@ class Meter:
             self._bar.stop()
 
     def show(self, rows: Sequence[ConsumerRow]) -> None:
-        """Say how far it is: the mean of its parts."""
+        """Show the mean progress of the partitions."""
         done = sum(min(max(row.position - self._begin, 0), self._whole) for row in rows) // len(rows)
         rate = sum(row.rate for row in rows)
         if self._bar:
@@ -169,7 +169,7 @@ class Meter:
             click.echo(f"{percent:3} %, {rate:,.0f} events/s", err=True)
 
     def note(self, words: str | None) -> None:
-        """Say, once, what keeps it."""
+        """Print, once, what blocks the consumer."""
         if words is not None and words != self._note:
             if self._bar:
                 self._bar.console.print(words, markup=False, highlight=False)
@@ -178,8 +178,8 @@ class Meter:
         self._note = words
 
 
-async def watch(log: Log, name: str, goal: int, meter: Meter) -> None:
-    """Return once every part of a consumer has seen everything up to ``goal``."""
+async def watch(log: Log, name: str, goal: int, meter: ReplayProgress) -> None:
+    """Return when every partition of a consumer has passed ``goal``."""
     while True:
         rows = await log.admin.consumers(name)
         meter.show(rows)
@@ -195,7 +195,7 @@ async def watch(log: Log, name: str, goal: int, meter: Meter) -> None:
 
 
 def trouble(rows: Sequence[ConsumerRow]) -> str | None:
-    """What keeps a consumer from going on, and what to do about it."""
+    """Return what blocks a consumer, and what to do."""
     for row in rows:
         who = f"consumer {row.name!r}"
         match row.state:

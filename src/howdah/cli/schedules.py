@@ -1,4 +1,4 @@
-"""`howdah schedules`: the jobs that come again and again."""
+"""`howdah schedules`: list, pause and resume schedules."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ COLUMNS = {
 
 
 @click.command()
-@click.option("--pause", metavar="NAME", help="Enqueue no more jobs of this schedule.")
-@click.option("--resume", metavar="NAME", help="Enqueue its jobs again, from now on.")
+@click.option("--pause", metavar="NAME", help="Pause this schedule.")
+@click.option("--resume", metavar="NAME", help="Resume this schedule from now.")
 @as_json
 @targeted
 def schedules(target: Target, pause: str | None, resume: str | None, as_json: bool) -> None:
-    """List the recurring jobs, the next one first.
+    """List the schedules, the next due first.
 
     \b
     howdah schedules --pause nightly-report

@@ -5,42 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import Any
 
 import click
 
 from howdah.app import Howdah
-from howdah.cli.common import DURATION, Target, targeted
-from howdah.cli.failure import INCOMPLETE
+from howdah.cli.common import Target, configure_logs, targeted
+from howdah.cli.errors import INCOMPLETE
+from howdah.cli.flags import flags_of
 from howdah.cli.node import reach, run_fast
-from howdah.fleet.options import ServeOptions
-from howdah.fleet.server import Server
+from howdah.control_plane.options import ServeOptions
+from howdah.control_plane.server import ControlPlaneServer
+from howdah.loops import on_signals
+from howdah.maintenance.pruner import DEFAULT_RETENTION, Retention
 from howdah.observe import logs
-from howdah.service import on_signals
+from howdah.settings import StartOptions
 
 log = logging.getLogger("howdah")
 
 
 @click.command()
 @targeted
-@click.option("--host", metavar="ADDRESS", help="Where to listen.  [env: HOWDAH_SERVE_HOST; default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="0 takes a free one.  [default: 8080]")
-@click.option("--auth", type=click.Choice(["token", "none"]), help="Who may come in.  [default: token]")
-@click.option(
-    "--cert", "certificate", metavar="FILE", help="The TLS certificate, with what is between it and its root."
-)
-@click.option("--key", metavar="FILE", help="Its key.")
-@click.option("--heartbeat", type=DURATION, help="What workers are told to beat at.  [default: 30s]")
-@click.option("--offline-after", type=DURATION, help="A worker silent for so long is offline.  [default: 90s]")
-@click.option("--rate", type=float, metavar="N", help="Requests a second of one worker or token.  [default: 100]")
-@click.option(
-    "--refusals", type=float, metavar="N", help="Requests without a good token a minute of one address.  [default: 60]"
-)
-@click.option("--connections", type=int, metavar="N", help="Open at once.  [default: 5000]")
-@click.option("--max-body", "largest_body", type=int, metavar="BYTES", help="Of one request.  [default: 8388608]")
-@click.option("--dashboard/--no-dashboard", default=None, help="At /dashboard.  [default: with]")
-@click.option("--wait", "patience", type=DURATION, default="30s", show_default=True, help="For the database at start.")
-def serve(target: Target, patience: float, **flags: Any) -> None:
+@flags_of(ServeOptions, StartOptions)
+def serve(target: Target) -> None:
     """Run a control plane and the dashboard: workers that cannot reach the database work through it.
 
     As many as wanted, behind a load balancer. With -a it knows the app's tables, schedules and the arguments of its
@@ -53,10 +39,10 @@ def serve(target: Target, patience: float, **flags: Any) -> None:
     howdah serve -a shop.jobs:app --host 0.0.0.0 --cert tls.crt --key tls.key
     """
     settings = target.settings()
-    options = settings.serve_options(**flags)
-    logs.configure(settings.log_level or "info", settings.log_json)
+    options = settings.of(ServeOptions)
+    configure_logs(settings)
     logs.subscribe_logs()
-    run_fast(_serve(_app(target), options, patience))
+    run_fast(_serve(_app(target), options, settings.of(StartOptions).wait))
 
 
 def _app(target: Target) -> Howdah:
@@ -64,16 +50,16 @@ def _app(target: Target) -> Howdah:
     if settings.app is not None:
         return target.app()
     database = settings.database()
-    app = Howdah(database.dsn, schema=database.schema, retention=settings.keep())
+    app = Howdah(database.dsn, schema=database.schema, retention=settings.of(Retention, DEFAULT_RETENTION))
     app.redact = settings.redaction()
     return app
 
 
 async def _serve(app: Howdah, options: ServeOptions, patience: float) -> None:
-    server, stop = Server(app, options), asyncio.Event()
+    server, stop = ControlPlaneServer(app, options), asyncio.Event()
 
     def end() -> None:
-        log.info("ending: who waits for work is let go; again to end at once")
+        log.info("stopping: long polls end now; signal again to exit at once")
         stop.set()
         server.stop()
 

@@ -1,4 +1,4 @@
-"""`howdah table`: tables of the application's own as work queues: check, create, look, act."""
+"""`howdah table`: check and manage tables used as work queues."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Any
 import click
 
 from howdah.audit import acting_as
-from howdah.cli.common import DURATION, Target, as_json, finish, read_ids, run, targeted
-from howdah.cli.failure import INCOMPLETE
+from howdah.cli.common import DURATION, Target, as_json, finish, person, read_ids, run, targeted
+from howdah.cli.errors import INCOMPLETE
 from howdah.cli.output import age, cell, dump, printable, show
-from howdah.cli.person import person
 from howdah.errors import ConfigError
-from howdah.pg import migrate
-from howdah.pg.database import Database
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
 from howdah.table import ddl
-from howdah.table.admin import Count, Said, TableAdmin, TableRow, TableStatus
-from howdah.table.check import Report, examine
+from howdah.table.admin import RowActionResult, RowCount, TableAdmin, TableRow, TableStatus
+from howdah.table.check import TableReport, examine
 from howdah.table.columns import STATES
-from howdah.table.name import RelationName
+from howdah.table.names import RelationName
 from howdah.table.options import TableOptions
 
 MOST_LINES = 20
@@ -37,7 +36,7 @@ COLUMNS = {
 
 @click.group()
 def table() -> None:
-    """Tables of your own as work queues: check them, look at their rows, act on these.
+    """Check and manage tables used as work queues.
 
     NAME is a table with its schema, as SQL writes it, or the name it has in the app. With an app (`-a`) the options of
     its `app.table(…)` count; without, the columns have the names of the contract.
@@ -51,11 +50,11 @@ def table() -> None:
 @table.command()
 @click.argument("name")
 @click.option("--sql", "as_sql", is_flag=True, help="Print the statements that add what is missing.")
-@click.option("--trigger", is_flag=True, help="Print the trigger that wakes nodes when the table gets work, too.")
+@click.option("--trigger", is_flag=True, help="Also print the trigger that notifies nodes of new rows.")
 @as_json
 @targeted
 def check(target: Target, name: str, as_sql: bool, trigger: bool, as_json: bool) -> None:
-    """Say exactly what a table lacks to be worked on, and how to add it. Changes nothing.
+    """Check a table: print what it lacks as a work queue and how to add it. Changes nothing.
 
     Exits 1 when something is missing or wrong; with --sql only when statements alone cannot put it right.
 
@@ -100,7 +99,7 @@ def create(target: Target, name: str) -> None:
 @as_json
 @targeted
 def status(target: Target, name: str, as_json: bool) -> None:
-    """Count the rows by state, and say how long the oldest waits.
+    """Count the rows by state, with the age of the oldest.
 
     What waits and is worked on is counted; what is over is estimated in a big table, and marked with ~.
 
@@ -111,7 +110,7 @@ def status(target: Target, name: str, as_json: bool) -> None:
     if as_json:
         dump(found)
         return
-    columns: dict[str, Callable[[tuple[str, Count]], Any]] = {
+    columns: dict[str, Callable[[tuple[str, RowCount]], Any]] = {
         "state": lambda each: each[0],
         "rows": lambda each: each[1],
     }
@@ -147,7 +146,7 @@ def list_(target: Target, name: str, state: str | None, before: str | None, limi
 @as_json
 @targeted
 def retry(target: Target, name: str, ids: Sequence[str], as_json: bool) -> None:
-    """Put failed and errored rows back, to start anew at once: no failure counts any more.
+    """Requeue failed and errored rows at once, with their failure counts reset.
 
     Exits 1 when some were left alone: in another state, or unknown.
 
@@ -165,7 +164,7 @@ def retry(target: Target, name: str, ids: Sequence[str], as_json: bool) -> None:
 @as_json
 @targeted
 def requeue(target: Target, name: str, ids: Sequence[str], after: float, as_json: bool) -> None:
-    """Have rows worked on again, or later, whatever became of them; those that are over start anew.
+    """Requeue rows in any state, now or later; finished ones start anew.
 
     Exits 1 when some were left alone: worked on now, or unknown.
 
@@ -182,7 +181,7 @@ def requeue(target: Target, name: str, ids: Sequence[str], after: float, as_json
 @as_json
 @targeted
 def cancel(target: Target, name: str, ids: Sequence[str], as_json: bool) -> None:
-    """Cancel rows: waiting ones at once, those that are worked on by the next heartbeat.
+    """Cancel rows: queued ones at once, running ones at the next heartbeat.
 
     Exits 1 when some were left alone: already over, or unknown.
 
@@ -194,7 +193,7 @@ def cancel(target: Target, name: str, ids: Sequence[str], as_json: bool) -> None
 
 
 def named(target: Target, name: str) -> TableOptions:
-    """The options of the app's table of this name, or those of a table of the contract."""
+    """Return the options of the app's table of this name, or the default ones."""
     tables = target.app().tables if target.settings().app is not None else {}
     if name in tables:
         return tables[name].options
@@ -208,12 +207,12 @@ def named(target: Target, name: str) -> TableOptions:
 
 
 def chosen(target: Target, name: str) -> tuple[Database, TableOptions]:
-    """The database and the options of a table."""
+    """Return the database and the options of a table."""
     return target.database(), named(target, name)
 
 
 def acted(target: Target, name: str, act: Callable[[TableAdmin], Awaitable[Any]]) -> Any:
-    """Do something with the rows of a table."""
+    """Run an action with the admin of a table."""
     database, options = chosen(target, name)
 
     async def main() -> Any:
@@ -225,7 +224,7 @@ def acted(target: Target, name: str, act: Callable[[TableAdmin], Awaitable[Any]]
 
 @asynccontextmanager
 async def opened(database: Database, options: TableOptions) -> AsyncIterator[TableAdmin]:
-    """Somebody who can act on this table; refuses a schema this code does not know."""
+    """Return the admin of a table; raises :class:`SchemaError` for an unknown schema."""
     conn = await database.connect("admin")
     try:
         await migrate.check(database, conn)
@@ -236,12 +235,12 @@ async def opened(database: Database, options: TableOptions) -> AsyncIterator[Tab
 
 
 def read_rows(admin: TableAdmin, words: Sequence[str]) -> list[Any]:
-    """Read ids as the table has them: numbers and ranges of these, or whatever was typed."""
+    """Read ids: numbers and ranges, or text as given."""
     return list(read_ids(words) if admin.numbered else dict.fromkeys(map(admin.read_id, words)))
 
 
-def script(report: Report, *, findings: bool, trigger: bool) -> str:
-    """The statements that put a table right, each below what it is for."""
+def script(report: TableReport, *, findings: bool, trigger: bool) -> str:
+    """Return the statements that repair a table, each below its reason."""
     parts, done = [], set()
     for finding in report.findings if findings else ():
         parts.append(ddl.remark(f"{finding.what}: {finding.fix}") + "\n" + ddl.script(finding.sql))
@@ -254,8 +253,8 @@ def script(report: Report, *, findings: bool, trigger: bool) -> str:
     return "".join(parts) or ddl.remark(f"nothing is missing in table {report.table}") + "\n"
 
 
-def tell(said: Sequence[Said], verb: str, *, as_json: bool) -> None:
-    """Say what became of each row; exit 1 unless all of it was done."""
+def tell(said: Sequence[RowActionResult], verb: str, *, as_json: bool) -> None:
+    """Print the result for each row; exit 1 unless every row was processed."""
     left = [each for each in said if not each.did]
     if as_json:
         dump(said)
@@ -264,7 +263,7 @@ def tell(said: Sequence[Said], verb: str, *, as_json: bool) -> None:
         more = f", {asked} of them by their next heartbeat" if asked else ""
         click.echo(f"{verb} {len(said) - len(left)} of {len(said)} rows{more}")
         if left:
-            why: dict[str, Callable[[Said], Any]] = {
+            why: dict[str, Callable[[RowActionResult], Any]] = {
                 "id": lambda each: each.id,
                 "left alone": lambda each: each.error or (f"it is {each.was}" if each.was else "there is no such row"),
             }

@@ -1,4 +1,4 @@
-"""`howdah token`: what opens a control plane."""
+"""`howdah token`: create, list and revoke API tokens."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 import click
 
 from howdah.audit import acting_as
-from howdah.cli.common import DURATION, Target, as_json, run, targeted
+from howdah.cli.common import DURATION, Target, as_json, person, run, targeted
 from howdah.cli.output import dump, show
-from howdah.cli.person import person
-from howdah.fleet.tokens import SCOPES, TokenRow, Tokens
-from howdah.pg import migrate
-from howdah.pg.database import Session
+from howdah.control_plane.tokens import SCOPES, TokenRow, Tokens
+from howdah.postgres import migrate
+from howdah.postgres.database import Session
 
 COLUMNS = {
     "id": lambda row: row.id,
@@ -30,16 +29,21 @@ COLUMNS = {
 
 @click.group()
 def token() -> None:
-    """Tokens: what opens a control plane. Create, list, revoke."""
+    """Create, list and revoke API tokens."""
 
 
 @token.command()
 @click.argument("name")
 @click.option(
-    "--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPES), help="What it opens; may be repeated."
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=click.Choice(SCOPES),
+    help="What it allows; may be repeated.",
 )
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only this queue; may be repeated.")
-@click.option("--expires", type=DURATION, help="After so long it opens nothing, as 30d.  [default: never]")
+@click.option("--expires", type=DURATION, help="Lifetime, such as 30d.  [default: never expires]")
 @as_json
 @targeted
 def create(
@@ -50,7 +54,7 @@ def create(
     expires: float | None,
     as_json: bool,
 ) -> None:
-    """Make a token, and print it: this once, for only its hash is kept.
+    """Create a token and print it once; only its hash is stored.
 
     Scopes are `work` (register workers), `enqueue`, `read` and `admin` (all of it, and cancel, drain, remove).
 
@@ -77,7 +81,7 @@ def create(
 @as_json
 @targeted
 def list_(target: Target, as_json: bool) -> None:
-    """List the tokens, newest first; the tokens themselves are not known."""
+    """List the tokens, newest first, without their secrets."""
 
     async def look() -> Sequence[TokenRow]:
         async with _tokens(target) as tokens:
@@ -90,7 +94,7 @@ def list_(target: Target, as_json: bool) -> None:
 @click.argument("id", type=click.IntRange(1, 2**31 - 1))
 @targeted
 def revoke(target: Target, id: int) -> None:
-    """Let a token open nothing any more; every control plane knows within seconds."""
+    """Revoke a token; every control plane rejects it within seconds."""
 
     async def end() -> None:
         async with _tokens(target) as tokens:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import signal
 import sys
+import termios
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import tty
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 import click
 import msgspec
@@ -16,36 +19,73 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from howdah.cli.common import DURATION, Target, as_json, run, targeted
-from howdah.cli.failure import explain
-from howdah.cli.frame import Page, draw
-from howdah.cli.keys import END, typed
+from howdah.cli.errors import explain
 from howdah.cli.output import age, dump
+from howdah.cli.top_view import TopView, draw
 from howdah.errors import ConfigError
-from howdah.observe.depth import Counting
-from howdah.observe.pulse import Pulse
-from howdah.observe.reading import Reading
-from howdah.pg import migrate
-from howdah.pg.database import Database, hide_password
-from howdah.service import wait, wait_any
+from howdah.loops import wait, wait_any
+from howdah.observe.sampler import Counting
+from howdah.observe.snapshot import Snapshot
+from howdah.observe.snapshot_reader import SnapshotReader
+from howdah.postgres import migrate
+from howdah.postgres.database import Database, hide_password
 from howdah.table.admin import counting
 from howdah.table.options import TableOptions
-from howdah.table.plan import Plan
+from howdah.table.plan import TablePlan
+
+END = ""
+"""Sent when the terminal is closed."""
+
+
+@contextmanager
+def typed(hear: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+    """Read single keys while the block lasts; without a terminal no key arrives.
+
+    Gives a function that asks the terminal for single keys again, for a shell takes it back while the command rests.
+    """
+    if not sys.stdin.isatty():
+        yield lambda: None
+        return
+    loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
+    before = termios.tcgetattr(file)
+
+    def read() -> None:
+        try:
+            said = os.read(file, 100).decode(errors="replace")
+        except OSError:
+            said = END  # the terminal is gone
+        if said == END:
+            loop.remove_reader(file)
+        for key in said or [END]:
+            hear(key)
+
+    def listen() -> None:
+        tty.setcbreak(file)
+
+    listen()
+    loop.add_reader(file, read)
+    try:
+        yield listen
+    finally:
+        loop.remove_reader(file)
+        termios.tcsetattr(file, termios.TCSADRAIN, before)
+
 
 SHORTEST, LONGEST = 0.1, 3600.0
 SLOW = 2.0
-"""Seconds a reading may take before it is worth a word."""
+"""Seconds after which a slow snapshot is reported."""
 WIDE = 200
-"""As wide as a frame gets where there is no terminal to be as wide as."""
+"""Columns of the output without a terminal."""
 
 
 @click.command()
-@click.option("--every", type=DURATION, default="1s", show_default=True, help="Time between two readings.")
-@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after so many readings.")
-@click.option("--once", is_flag=True, help="Print one reading and end; so it is where there is no terminal.")
+@click.option("--every", type=DURATION, default="1s", show_default=True, help="Interval between two snapshots.")
+@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="Exit after N snapshots.")
+@click.option("--once", is_flag=True, help="Print one snapshot and exit (the default when stdout is not a terminal).")
 @as_json
 @targeted
 def top(target: Target, every: float, count: int | None, once: bool, as_json: bool) -> None:
-    """Show the queues, the nodes, what runs and how far consumers are, live. q ends it.
+    """Show queues, nodes, running jobs and consumers, live. Press q to exit.
 
     With an app (`-a`) its tables are counted too. --json prints one reading; with --count, a line for each.
 
@@ -71,20 +111,20 @@ def top(target: Target, every: float, count: int | None, once: bool, as_json: bo
 
 
 @asynccontextmanager
-async def felt(database: Database, tables: Sequence[TableOptions]) -> AsyncIterator[Pulse]:
-    """The pulse of a database; refuses a schema this code does not know."""
+async def felt(database: Database, tables: Sequence[TableOptions]) -> AsyncIterator[SnapshotReader]:
+    """Return the snapshot reader of a database; raises :class:`SchemaError` for an unknown schema."""
     conn = await database.connect("pulse")
     counted: list[Counting] = []
     try:
         await migrate.check(database, conn)
         for options in tables:
             try:
-                counted.append(counting(await Plan.make(conn, options, database.schema)))
+                counted.append(counting(await TablePlan.make(conn, options, database.schema)))
             except ConfigError as error:
                 click.echo(f"howdah: {error}", err=True)
     finally:
         conn.terminate()
-    pulse = Pulse(database, tables=lambda: counted)
+    pulse = SnapshotReader(database, tables=lambda: counted)
     try:
         yield pulse
     finally:
@@ -92,22 +132,22 @@ async def felt(database: Database, tables: Sequence[TableOptions]) -> AsyncItera
 
 
 class View:
-    """Reads again and again, and shows it."""
+    """Reads and displays snapshots periodically."""
 
-    def __init__(self, pulse: Pulse, *, title: str, every: float, count: int | None) -> None:
+    def __init__(self, pulse: SnapshotReader, *, title: str, every: float, count: int | None) -> None:
         self._pulse = pulse
         self._title = title
         self._every = every
         self._count = count
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
-        self._reading: Reading | None = None
+        self._reading: Snapshot | None = None
         self._read_at = time.monotonic()
         self._trouble: str | None = None
         self._patient = True
 
     async def tell(self, console: Console, *, as_json: bool) -> None:
-        """Print reading by reading, one unless it was said how many."""
+        """Print snapshots as text or JSON; one by default."""
         self._patient = self._count is not None
         for left in range((self._count or 1) - 1, -1, -1):
             took = await self._read()
@@ -120,14 +160,14 @@ class View:
             elif as_json:
                 click.echo(msgspec.json.encode(self._reading))
             elif sys.stdout.isatty():
-                console.print(self._draw(Page(width=console.width, encoding=console.encoding)))
+                console.print(self._draw(TopView(width=console.width, encoding=console.encoding)))
             else:
                 click.echo(self._text())
             if left:
                 await asyncio.sleep(max(self._every - took, took))
 
     async def watch(self, console: Console) -> None:
-        """Fill the screen until `q`, a signal, or the last reading."""
+        """Fill the screen until `q`, a signal, or the last snapshot."""
         loop = asyncio.get_running_loop()
         with (
             Live(
@@ -152,7 +192,7 @@ class View:
             try:
                 while not self._stop.is_set():
                     self._changed.clear()
-                    page = Page(width=console.width, height=console.height, encoding=console.encoding)
+                    page = TopView(width=console.width, height=console.height, encoding=console.encoding)
                     live.update(self._draw(page), refresh=True)
                     await wait_any(1.0, self._stop, self._changed)
             finally:
@@ -182,7 +222,7 @@ class View:
             self._stop.set()
 
     async def _read(self) -> float:
-        """Read once; returns how long it took. What goes wrong is said, and is no end."""
+        """Read one snapshot and return the seconds it took; errors are displayed, not raised."""
         began = time.monotonic()
         try:
             self._reading = await self._pulse.read()
@@ -194,7 +234,7 @@ class View:
             self._trouble = known[0]
         return time.monotonic() - began
 
-    def _draw(self, page: Page) -> RenderableType:
+    def _draw(self, page: TopView) -> RenderableType:
         trouble = self._trouble
         waited = time.monotonic() - self._read_at
         if trouble is None and waited > self._every + SLOW:
@@ -204,8 +244,8 @@ class View:
         return draw(self._reading, page, title=self._title, trouble=trouble)
 
     def _text(self) -> str:
-        """A frame as plain text."""
+        """Return a frame as plain text."""
         file = io.StringIO()
-        page = Page(width=WIDE, encoding=sys.stdout.encoding or "utf-8")
+        page = TopView(width=WIDE, encoding=sys.stdout.encoding or "utf-8")
         Console(file=file, width=WIDE, color_system=None, highlight=False).print(self._draw(page))
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines())

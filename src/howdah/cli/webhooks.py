@@ -1,4 +1,4 @@
-"""`howdah webhooks`: who outside is told what happens."""
+"""`howdah webhooks`: list and test webhooks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from howdah import config
 from howdah.app import Howdah
 from howdah.cli.common import Target, as_json, finish, run, targeted
 from howdah.cli.output import age, dump, show
-from howdah.courier import Undelivered
 from howdah.errors import ConfigError
-from howdah.notices.delivery import Mail, Notice
-from howdah.notices.rows import WebhookRow, list_webhooks
-from howdah.notices.webhook import Webhook
-from howdah.pg import migrate
+from howdah.postgres import migrate
+from howdah.webhooks.delivery import Notice, WebhookSender
+from howdah.webhooks.post import Undelivered
+from howdah.webhooks.relay import WebhookRow, list_webhooks
+from howdah.webhooks.webhook import Webhook
 
 TEST = "webhook.test"
 COLUMNS = {
@@ -35,7 +35,7 @@ COLUMNS = {
 
 @click.group()
 def webhooks() -> None:
-    """Who outside is told what happens.
+    """List and test webhooks.
 
     An application names them with app.webhook(…), the settings with [[webhook]]. Workers declare them.
     """
@@ -45,7 +45,7 @@ def webhooks() -> None:
 @as_json
 @targeted
 def list_(target: Target, as_json: bool) -> None:
-    """List the webhooks that workers have declared, and what waits for them.
+    """List the webhooks declared by workers, and their pending deliveries.
 
     Notices have not become jobs yet; deliveries are jobs, waiting for their first or their next try.
     """
@@ -59,7 +59,7 @@ def list_(target: Target, as_json: bool) -> None:
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a test."""
+    """The result of a test."""
 
     webhook: str
     host: str
@@ -73,7 +73,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 @as_json
 @targeted
 def test(target: Target, name: str, as_json: bool) -> None:
-    """Send one message now, from here, and say what was answered. The database is not needed.
+    """Send one test message from this machine and print the response. Needs no database.
 
     The event is webhook.test. Exits 0 when the receiver took it, else 1.
 
@@ -93,7 +93,7 @@ def test(target: Target, name: str, as_json: bool) -> None:
 def _webhook(target: Target, name: str) -> Webhook:
     settings = target.settings()
     app = config.load_app(settings.app) if settings.app is not None else Howdah()
-    app.webhooks.put(settings.webhook or ())
+    app.webhooks.put(settings.webhooks)
     known = app.webhooks
     if name not in known:
         there = (
@@ -108,7 +108,7 @@ async def _send(webhook: Webhook) -> Sent:
     notice = Notice(id=str(uuid.uuid4()), event=TEST, at=at, subject={"webhook": webhook.name})
     status = error = None
     try:
-        status = (await Mail(webhook).send(notice)).status
+        status = (await WebhookSender(webhook).send(notice)).status
     except Undelivered as undelivered:
         error = str(undelivered)
     return Sent(webhook=webhook.name, host=webhook.host, id=notice.id, status=status, error=error)

@@ -9,25 +9,25 @@ from typing import Any
 import click
 
 from howdah.cli.common import Target, as_json, finish, run, targeted
-from howdah.cli.failure import SCHEMA, one_line
+from howdah.cli.errors import SCHEMA, one_line
 from howdah.cli.output import dump, printable
 from howdah.cli.table import chosen
-from howdah.pg.database import Database
-from howdah.why.gate import Gate
-from howdah.why.why import Why
+from howdah.diagnose.why.gate import Gate
+from howdah.diagnose.why.why import Why
+from howdah.postgres.database import Database
 
 SIGNS = {True: "✓ open  ", False: "✗ closed"}
-"""Words, too: signs alone are lost on some terminals and in what is read aloud."""
+"""With words: symbols alone are lost on some terminals and in screen readers."""
 
 
 @click.command()
 @click.argument("id", required=False)
-@click.option("--consumer", metavar="NAME", help="Ask about this consumer of the event log instead.")
-@click.option("--table", metavar="NAME", help="The id is that of a row of this table of yours.")
+@click.option("--consumer", metavar="NAME", help="Explain this consumer of the event log instead.")
+@click.option("--table", metavar="NAME", help="The id is of a row of this table.")
 @as_json
 @targeted
 def why(target: Target, id: str | None, consumer: str | None, table: str | None, as_json: bool) -> None:
-    """Say why a job is not running: every gate a claim has for it, those in its way first. Changes nothing.
+    """Explain why a job is not running: every condition of a claim, the blocking ones first. Changes nothing.
 
     Exits 1 when there is no such job, 4 when the schema is not the one this code needs.
 
@@ -54,7 +54,7 @@ def why(target: Target, id: str | None, consumer: str | None, table: str | None,
 
 
 def ask(database: Database, question: Callable[[Why], Awaitable[list[Gate]]]) -> list[Gate]:
-    """Ask once."""
+    """Explain once and return."""
 
     async def main() -> list[Gate]:
         async with opened(database) as why:
@@ -65,7 +65,7 @@ def ask(database: Database, question: Callable[[Why], Awaitable[list[Gate]]]) ->
 
 @asynccontextmanager
 async def opened(database: Database) -> AsyncIterator[Why]:
-    """Somebody who knows why."""
+    """Open what explains jobs, consumers and rows."""
     pool = await database.pool(1)
 
     async def open() -> Any:
@@ -78,7 +78,7 @@ async def opened(database: Database) -> AsyncIterator[Why]:
 
 
 def tell(what: str, gates: Sequence[Gate]) -> None:
-    """Print the gates, a line each, and below it what to do."""
+    """Print one line per condition, and below it what to do."""
     closed = sum(not gate.open for gate in gates)
     click.echo(printable(f"{what}: {closed} of {len(gates)} gates closed" if closed else f"{what}: every gate is open"))
     width = max(len(gate.name) for gate in gates)
@@ -89,7 +89,7 @@ def tell(what: str, gates: Sequence[Gate]) -> None:
 
 
 def read_id(word: str) -> int:
-    """The id of a job."""
+    """Return the id of a job."""
     if not word.isdecimal() or len(word) > 18:
         raise click.UsageError(f"{word!r} is not a job id; write a number, or --consumer NAME")
     return int(word)

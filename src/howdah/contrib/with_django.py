@@ -13,13 +13,13 @@ from django.utils.connection import ConnectionProxy
 
 from howdah.contrib.parameters import percent
 from howdah.errors import ConfigError
-from howdah.pg.borrow import Borrowed
+from howdah.postgres.foreign import ForeignConnection
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def borrow(conn: object) -> Borrowed | None:
+def wrap(conn: object) -> ForeignConnection | None:
     """Wrap a connection of Django's, or ``None`` if it is something else of Django's."""
     if isinstance(conn, ConnectionProxy):
         # also what the default cache is behind, so look at what it stands for
@@ -31,10 +31,10 @@ def borrow(conn: object) -> Borrowed | None:
             f"database {conn.alias!r} is {conn.vendor}, jobs live in PostgreSQL;"
             " enqueue through connections[...] of the alias where they are"
         )
-    return Sync(conn)
+    return DjangoConnection(conn)
 
 
-class Sync:
+class DjangoConnection:
     """A ``DatabaseWrapper`` of the PostgreSQL backend, or of one built upon it."""
 
     is_async = False

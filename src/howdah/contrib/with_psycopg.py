@@ -9,15 +9,15 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from howdah.contrib.parameters import percent
-from howdah.pg.borrow import Borrowed
+from howdah.postgres.foreign import ForeignConnection
 
 
-def borrow(conn: object) -> Borrowed | None:
+def wrap(conn: object) -> ForeignConnection | None:
     """Wrap a psycopg connection, or ``None`` if it is something else of psycopg's."""
     if isinstance(conn, psycopg.Connection):
-        return Sync(conn)
+        return SyncPsycopg(conn)
     if isinstance(conn, psycopg.AsyncConnection):
-        return Async(conn)
+        return AsyncPsycopg(conn)
     return None
 
 
@@ -25,7 +25,7 @@ def borrow(conn: object) -> Borrowed | None:
 # placeholders or give other rows.
 
 
-class Sync:
+class SyncPsycopg:
     """A ``psycopg.Connection``."""
 
     is_async = False
@@ -40,7 +40,7 @@ class Sync:
             return cursor.execute(query, params).fetchall()
 
 
-class Async:
+class AsyncPsycopg:
     """A ``psycopg.AsyncConnection``."""
 
     is_async = True

@@ -9,28 +9,28 @@ from sqlalchemy import text
 
 from howdah.contrib.parameters import colon
 from howdah.errors import ConfigError
-from howdah.pg.borrow import Borrowed
+from howdah.postgres.foreign import ForeignConnection
 
 
-def borrow(conn: object) -> Borrowed | None:
+def wrap(conn: object) -> ForeignConnection | None:
     """Wrap a connection or a session, or ``None`` if it is something else of SQLAlchemy's."""
     # by name: the classes live in parts of SQLAlchemy that an application may never load
     names = {parent.__name__ for parent in conn.__class__.__mro__ if parent.__module__.startswith("sqlalchemy.")}
     if "Connection" in names:
-        return Sync(conn, is_session=False)
+        return SyncSQLAlchemy(conn, is_session=False)
     if names & {"Session", "scoped_session"}:
-        return Sync(conn, is_session=True)
+        return SyncSQLAlchemy(conn, is_session=True)
     if "AsyncConnection" in names:
-        return Async(conn, is_session=False)
+        return AsyncSQLAlchemy(conn, is_session=False)
     if names & {"AsyncSession", "async_scoped_session"}:
-        return Async(conn, is_session=True)
+        return AsyncSQLAlchemy(conn, is_session=True)
     return None
 
 
 # Both go below the session: its execute() would call the caller's hooks for ORM statements.
 
 
-class Sync:
+class SyncSQLAlchemy:
     """A ``Connection``, or the one a ``Session`` or ``scoped_session`` works on."""
 
     is_async = False
@@ -46,7 +46,7 @@ class Sync:
         return list(conn.execute(text(colon(statement)), params))
 
 
-class Async:
+class AsyncSQLAlchemy:
     """An ``AsyncConnection``, or the one an ``AsyncSession`` or ``async_scoped_session`` works on."""
 
     is_async = True

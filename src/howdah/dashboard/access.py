@@ -1,4 +1,4 @@
-"""Access: who looks at the dashboard, and whether they may act."""
+"""Access control of the dashboard: who may read, and who may act."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEVELS: tuple[Level, ...] = ("read", "all")
 
 
 class Visitor(NamedTuple):
-    """Somebody who may look, and with level ``all`` also act."""
+    """A user who may read, and with level ``all`` also act."""
 
     name: str
     """For the audit."""
@@ -22,18 +22,18 @@ class Visitor(NamedTuple):
 
     @property
     def may_act(self) -> bool:
-        """Whether they may change anything."""
+        """True if they may change anything."""
         return self.level == "all"
 
 
 Access = Callable[[Request], Awaitable[Visitor | None]]
-"""Says who asks; ``None``: nobody we know."""
+"""Returns the visitor of a request; ``None``: unknown."""
 SignIn = Callable[[str], Awaitable[Visitor | None]]
-"""Says who has this password or token; ``None``: nobody."""
+"""Returns the visitor with this password or token; ``None``: unknown."""
 
 
 def everybody(level: Level = "read") -> Access:
-    """Lets everybody in: for a dashboard that only this machine can reach, or that something else protects."""
+    """Allow every request: for a dashboard that only this machine can reach, or that a proxy protects."""
 
     async def access(_request: Request) -> Visitor:
         return Visitor("everybody", level)

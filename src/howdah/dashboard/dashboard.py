@@ -1,4 +1,4 @@
-"""Dashboard: the ASGI application. ``howdah serve`` has one; it can be mounted in an application of your own."""
+"""The dashboard's ASGI application. ``howdah serve`` has one; it can be mounted in another application."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from starlette.types import Receive, Scope, Send
 
 from howdah.app import Howdah
 from howdah.audit import acting_as
-from howdah.dashboard import guard
+from howdah.dashboard import protection as guard
 from howdah.dashboard.access import Access, SignIn, Visitor
+from howdah.dashboard.context import PATIENCE, DashboardContext
+from howdah.dashboard.errors import RequestError
 from howdah.dashboard.pages import PAGES
 from howdah.dashboard.pages.login import LOGIN, SESSION, SESSION_PLAIN
-from howdah.dashboard.refusal import Refused
-from howdah.dashboard.site import PATIENCE, Site
-from howdah.dashboard.visit import Page, Visit
+from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.errors import ConfigError, DatabaseUnreachable, HowdahError
-from howdah.pg.database import BROKEN
-from howdah.scrub import describe
+from howdah.postgres.database import BROKEN
+from howdah.redact import describe
 
 log = logging.getLogger("howdah")
 
@@ -50,13 +50,13 @@ class Dashboard:
         if (access is None) == (sign_in is None):
             raise ConfigError(
                 "say who may look at the dashboard: access=… (a function that takes the request and returns a Visitor)"
-                " or sign_in=… (one that takes a password); howdah.dashboard.everybody() lets in whoever asks"
+                " or sign_in=… (one that takes a password); howdah.dashboard.everybody() gives read access to all"
             )
-        self.site = Site(app, trace_url)
+        self.site = DashboardContext(app, trace_url)
         self.sign_in = sign_in
         self._access = access
         self._loopback = loopback
-        """Whether nobody signs in because only this machine is let in."""
+        """True if there is no sign-in because only this machine has access."""
         self._throttle = guard.Throttle()
         pages = [*PAGES, *LOGIN] if sign_in is not None else PAGES
         self._app = Starlette(
@@ -72,26 +72,28 @@ class Dashboard:
         await self._app(scope, receive, send)
 
     def stop(self) -> None:
-        """End what is live, so that the server can end."""
+        """End live streams, so that the server can stop."""
         self.site.hub.stop()
 
     async def close(self) -> None:
-        """End what is live, and close the connections."""
+        """End live streams, and close the connections."""
         await self.site.close()
 
-    def _endpoint(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, page: DashboardPage) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            visit = Visit(request, self.site, None, can_leave=False)
+            visit = DashboardRequest(request, self.site, None, can_leave=False)
             try:
                 if self._loopback:
                     guard.check_host(request)
                 guard.check_origin(request)
                 visitor = await self._who(request)
-                visit = Visit(request, self.site, visitor, can_leave=self.sign_in is not None and visitor is not None)
+                visit = DashboardRequest(
+                    request, self.site, visitor, can_leave=self.sign_in is not None and visitor is not None
+                )
                 if page.needs != "nothing" and visitor is None:
                     return guard.sealed(self._strangers(visit))
                 if page.needs == "all" and not visit.visitor.may_act:
-                    raise Refused(403, "You may look, but not act.", "Sign in as somebody who may.")
+                    raise RequestError(403, "You may look, but not act.", "Sign in with more rights.")
                 if page.method == "POST":
                     await visit.read_form()
                 request.state.dashboard = self
@@ -110,22 +112,22 @@ class Dashboard:
         id = request.cookies.get(SESSION) or request.cookies.get(SESSION_PLAIN)
         return await self.site.logins.find(id) if id else None
 
-    def _strangers(self, visit: Visit) -> Response:
+    def _strangers(self, visit: DashboardRequest) -> Response:
         if self.sign_in is None:
-            raise Refused(403, "The dashboard is not open to you.", "Ask whoever runs this application.")
+            raise RequestError(403, "The dashboard is not open to you.", "Ask its operator.")
         if visit.request.method != "GET" or visit.partial or visit.request.url.path.endswith("/live"):
-            raise Refused(401, "You are not signed in any more.", "Reload the page and sign in.")
+            raise RequestError(401, "You are not signed in any more.", "Reload the page and sign in.")
         return visit.go("/login", to=_within(visit))
 
     async def _missing(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
         what = "There is no such page." if status == 404 else "This cannot be done here."
-        visit = Visit(request, self.site, None, can_leave=False)
-        return guard.sealed(_refuse(visit, Refused(status, what, "Go back to the overview.")))
+        visit = DashboardRequest(request, self.site, None, can_leave=False)
+        return guard.sealed(_refuse(visit, RequestError(status, what, "Go back to the overview.")))
 
     @property
     def throttle(self) -> guard.Throttle:
-        """Who was wrong too often."""
+        """Addresses with too many failed sign-ins."""
         return self._throttle
 
 
@@ -139,32 +141,34 @@ class _Static(StaticFiles):
         return guard.sealed(response)
 
 
-def _within(visit: Visit) -> str:
+def _within(visit: DashboardRequest) -> str:
     """The address asked for, within the dashboard."""
     path = visit.request.url.path.removeprefix(visit.request.scope.get("root_path", ""))
     query = visit.request.url.query
     return path + (f"?{query}" if query else "")
 
 
-def _refuse(visit: Visit, error: Exception) -> Response:
-    """An error as whoever asked sees it."""
+def _refuse(visit: DashboardRequest, error: Exception) -> Response:
+    """Return the page for an error."""
     match error:
-        case Refused():
+        case RequestError():
             refused = error
         case asyncpg.QueryCanceledError():
-            refused = Refused(503, f"This took longer than {PATIENCE:g} s and was stopped.", "Ask for less at once.")
+            refused = RequestError(
+                503, f"This took longer than {PATIENCE:g} s and was stopped.", "Ask for less at once."
+            )
         case asyncpg.InsufficientPrivilegeError():
             fix = "Grant howdah_worker to the role of this server if people may do so here."
-            refused = Refused(403, f"The role of this server may not do that: {error}.", fix)
+            refused = RequestError(403, f"The role of this server may not do that: {error}.", fix)
         case DatabaseUnreachable():
-            refused = Refused(503, "The database does not answer.", "This page works again as soon as it does.")
+            refused = RequestError(503, "The database does not answer.", "This page works again as soon as it does.")
         case _ if isinstance(error, BROKEN):
-            refused = Refused(503, "The database does not answer.", "This page works again as soon as it does.")
+            refused = RequestError(503, "The database does not answer.", "This page works again as soon as it does.")
         case HowdahError():
-            refused = Refused(400, str(error))
+            refused = RequestError(400, str(error))
         case _:
             kind, message, trace = describe(error)
             log.error("dashboard: %s failed (%s: %s)\n%s", visit.request.url.path, kind, message, trace)
-            refused = Refused(500, "Something is wrong on this side.", "The log of the server says what.")
+            refused = RequestError(500, "Something is wrong on this side.", "The log of the server says what.")
     template = "refused_dialog.html" if visit.partial else "refused.html"
     return visit.page(template, refused.status, what=refused.what, fix=refused.fix, code=refused.status)

@@ -1,7 +1,7 @@
-"""Hub: one look a second at what changed, told to every open page.
+"""Live updates: polls for changes once a second, and sends them to every open page.
 
 A topic is a column of the look; when its value is another than a second ago, pages that show it fetch themselves anew.
-Nothing is looked at while nobody watches.
+Nothing is read while no page is open.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 
 import msgspec
 
-from howdah.dashboard.refusal import Refused
-from howdah.service import Outage, wait
+from howdah.dashboard.errors import RequestError
+from howdah.loops import Outage, wait
 
 log = logging.getLogger("howdah")
 
 EVERY = 1.0
 QUIET = 15.0
-"""Seconds without a word after which a stream says that it is still there."""
+"""Seconds without a message after which a stream sends a keep-alive."""
 MOST = 100
 """Streams of one process."""
 PULSE = "pulse"
 """The topic whose value itself is told, as JSON."""
 
 
-class Hub:
-    """Looks while somebody watches."""
+class LiveUpdates:
+    """Polls while at least one page is open."""
 
     def __init__(self, look: Callable[[], Awaitable[Mapping[str, Any]]], every: float = EVERY) -> None:
         self._look = look
@@ -39,9 +39,9 @@ class Hub:
         self._task: asyncio.Task[None] | None = None
 
     def join(self) -> AsyncIterator[str]:
-        """What changes from now on, as lines of an event stream, until :meth:`stop`."""
+        """Yield changes from now on as lines of an event stream, until :meth:`stop`."""
         if len(self._followers) >= MOST:
-            raise Refused(503, f"{MOST} pages are live already.", "Close some, or reload when others are closed.")
+            raise RequestError(503, f"{MOST} pages are live already.", "Close some, or reload when others are closed.")
         return self._follow(_Follower())
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Render: templates, and how times, numbers and values are written in them. Everything is escaped, always."""
+"""Templates, and the formatting of times, numbers and values. Everything is always escaped."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def span(seconds: float | None) -> str:
 
 
 def ago(at: datetime | None) -> str:
-    """How long ago."""
+    """Return the age of a time in words."""
     if at is None:
         return "–"
     seconds = (datetime.now(UTC) - at).total_seconds()
@@ -105,7 +105,7 @@ def ago(at: datetime | None) -> str:
 
 
 def ahead(at: datetime | None) -> str:
-    """How long until then."""
+    """Return the time until a moment in words."""
     if at is None:
         return "–"
     seconds = (at - datetime.now(UTC)).total_seconds()

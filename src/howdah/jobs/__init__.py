@@ -1,1 +1,1 @@
-"""Howdah's own queue: jobs in tables of ours."""
+"""The job queue in Howdah's own tables."""

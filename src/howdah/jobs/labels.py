@@ -1,7 +1,7 @@
 """Labels: what a job requires of the node that runs it.
 
-Jobs that require labels wait in a queue of their own, ``builds+gpu``, so that nobody else walks past them and its depth
-shows. A node serves the queues whose labels it has.
+Jobs that require labels wait in a queue of their own, ``builds+gpu``, so that claims of other nodes do not scan them
+and their number is visible. A node serves the queues whose labels it has.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 
 from howdah.errors import ConfigError
+from howdah.handler import check_label
 
 MOST = 6
 """Labels of one node that are combined into queue names, when its queues are named."""
 
 
 def queue_for(queue: str, requires: Iterable[str]) -> str:
-    """The queue in which a job waits.
+    """Return the queue in which a job waits.
 
     >>> queue_for("builds", ["gpu", "amd64"]), queue_for("builds", [])
     ('builds+amd64+gpu', 'builds')
@@ -28,12 +29,12 @@ def queue_for(queue: str, requires: Iterable[str]) -> str:
 
 
 def labels_of(queue: str) -> list[str]:
-    """The labels in the name of a queue."""
+    """Return the labels in the name of a queue."""
     return queue.split("+")[1:]
 
 
 def serves(queue: str, labels: Collection[str]) -> bool:
-    """Whether a node with these labels may take jobs from a queue.
+    """Return whether a node with these labels may claim from a queue.
 
     >>> serves("builds+gpu", {"gpu", "arm64"}), serves("builds+gpu", set()), serves("builds", set())
     (True, False, True)
@@ -42,12 +43,12 @@ def serves(queue: str, labels: Collection[str]) -> bool:
 
 
 def had(queues: Sequence[str] | None, labels: Iterable[str]) -> frozenset[str]:
-    """All labels of a node: those it was given, and those in the names of its queues."""
+    """Return all labels of a node: its own, and those in the names of its queues."""
     return frozenset(labels).union(*map(labels_of, queues or ()))
 
 
 def takes(queue: str, queues: Sequence[str] | None, labels: Collection[str]) -> bool:
-    """Whether a node that was told these queues and has these labels takes jobs from a queue.
+    """Return whether a node with these queues and labels claims from a queue.
 
     >>> takes("builds+gpu", ["builds"], ["gpu"]), takes("builds+gpu", ["mail"], ["gpu"]), takes("mail", None, [])
     (True, False, True)
@@ -59,7 +60,7 @@ def takes(queue: str, queues: Sequence[str] | None, labels: Collection[str]) -> 
 
 
 def expand(queues: Sequence[str], labels: Collection[str]) -> list[str]:
-    """Every queue that a node serves, when it was told these.
+    """Return every queue served by a node that names these queues.
 
     >>> expand(["builds"], {"gpu", "arm64"})
     ['builds', 'builds+arm64', 'builds+gpu', 'builds+arm64+gpu']
@@ -68,16 +69,3 @@ def expand(queues: Sequence[str], labels: Collection[str]) -> list[str]:
         raise ConfigError(f"a node that names its queues may have {MOST} labels, got {len(labels)}; leave queues out")
     sets = [each for size in range(len(labels) + 1) for each in combinations(sorted(labels), size)]
     return list(dict.fromkeys(queue_for(queue, each) for queue in queues for each in sets))
-
-
-def check_label(label: object) -> str:
-    """Refuse what cannot be a label."""
-    if (
-        not isinstance(label, str)
-        or not 1 <= len(label) <= 50
-        or not label.isprintable()
-        or "+" in label
-        or "," in label
-    ):
-        raise ConfigError(f"a label is 1 to 50 printable characters without '+' or ',', got {label!r}")
-    return label

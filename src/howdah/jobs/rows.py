@@ -1,4 +1,4 @@
-"""What admins see: jobs, attempts, queues and nodes as values."""
+"""Read models of the admin: jobs, attempts, queues, nodes and schedules as values."""
 
 from __future__ import annotations
 
@@ -7,9 +7,41 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
+
+from howdah.redact import Redact, told_in
+from howdah.secrets import MARK, marks
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+def shown(row: JobRow, redact: Redact) -> JobRow:
+    """Return the row without its secrets, for display."""
+    places = marks(row.meta)
+    told = told_in(row.args, places)
+
+    def text(part: str, value: str | None) -> str | None:
+        return redact.text(value, told, kind=row.kind, part=part)
+
+    return replace(
+        row,
+        args=redact(row.args, places, kind=row.kind),
+        meta=redact(_given(row.meta), kind=row.kind, part="meta"),
+        result=redact(row.result, kind=row.kind, part="result"),
+        error=text("error", row.error),
+        attempts=[
+            replace(each, message=text("message", each.message), traceback=text("traceback", each.traceback))
+            for each in row.attempts
+        ],
+    )
+
+
+def _given(meta: Any) -> Any:
+    """Return the metadata given at enqueue, without Howdah's own mark."""
+    if not isinstance(meta, dict) or MARK not in meta:
+        return meta
+    return {key: value for key, value in meta.items() if key != MARK} or None
+
+
+class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt that did not succeed."""
 
     attempt: int
@@ -32,12 +64,12 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     queue: str
     state: str | None
-    """``None`` only while a job is on its way from one place to the next."""
+    """``None`` only while a job moves between tables."""
     priority: int
     attempt: int | None
     max_attempts: int
     resets: int
-    """Attempts that ended because a node went silent."""
+    """Attempts that ended because their node stopped responding."""
     key: str | None
     args: Any
     meta: Any
@@ -54,12 +86,12 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     result: Any
     error: str | None
     cancel_asked: bool
-    attempts: Sequence[Attempt] = ()
+    attempts: Sequence[AttemptRow] = ()
     """The attempts that did not succeed, oldest first; empty in lists."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], attempts: Sequence[Attempt] = ()) -> JobRow:
-        """From a row of the view."""
+    def of(cls, row: Mapping[str, Any], attempts: Sequence[AttemptRow] = ()) -> JobRow:
+        """Build from a row of the view."""
         facts = dict(row)
         for name in ("args", "meta", "result"):
             facts[name] = _decode(facts[name])
@@ -67,7 +99,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue: what waits, what runs, what lately finished."""
+    """One queue: queued, running and recently finished jobs."""
 
     name: str
     queued: int
@@ -76,7 +108,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     """Not due yet, or waiting to retry."""
     running: int
     oldest_age: float | None
-    """Seconds the first in line has waited."""
+    """Seconds the oldest queued job has waited."""
     paused: bool
     paused_at: datetime | None
     paused_by: str | None
@@ -87,7 +119,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One process that works, or worked, here."""
+    """One node, running or stopped."""
 
     id: int
     name: str
@@ -121,36 +153,36 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     last_state: str | None
     paused: bool
     error: str | None = None
-    """Why its job could not be enqueued at the last try."""
+    """Why its job could not be enqueued at the last attempt."""
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a job that somebody acted on."""
+class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of an action on one job."""
 
     id: int
     said: str
 
     @property
     def did(self) -> bool:
-        """Whether it was done, or asked of the node that runs the job."""
+        """True if the action was carried out, or requested from the node that runs the job."""
         return self.said in ("queued", "cancelled", "asked", "deleted", "reprioritized", "moved")
 
 
-class Page(list[JobRow]):
-    """A list of jobs that knows how it came about."""
+class JobPage(list[JobRow]):
+    """A page of jobs."""
 
     def __init__(self, rows: Iterable[JobRow], *, looked: int, next: int | None, cut: bool) -> None:
         super().__init__(rows)
         self.looked = looked
-        """Jobs that were looked at to find these."""
+        """Jobs examined to find these."""
         self.next = next
         """Pass it as ``before`` to get the next page; ``None``: there are no more."""
         self.cut = cut
-        """Whether looking took too long, so that only the newest ``looked`` jobs were looked at."""
+        """True if the time limit was reached, so that only the newest ``looked`` jobs were examined."""
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs there are, as far as was counted.
+    """A number of jobs, possibly a lower bound.
 
     >>> str(Count(jobs=1234, more=False)), str(Count(jobs=10_000, more=True))
     ('1,234', '10,000+')
@@ -158,7 +190,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
     jobs: int
     more: bool
-    """Whether there are more: counting stopped here."""
+    """True if counting stopped here and there are more."""
 
     def __str__(self) -> str:
         return f"{self.jobs:,}{'+' if self.more else ''}"
@@ -171,14 +203,14 @@ class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     """The class of the error."""
     fingerprint: str
-    """What the errors have in common; ``Filter(state="failed", kind=…, fingerprint=…)`` finds the jobs."""
+    """The common part of the errors; ``Filter(state="failed", kind=…, fingerprint=…)`` finds the jobs."""
     message: str
     """The error of the example."""
     count: int
     first_at: datetime
     last_at: datetime
     example: int
-    """The newest of them."""
+    """The id of the newest one."""
     queues: Sequence[str]
 
 
@@ -189,11 +221,11 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     more: int
     """Groups that are not listed."""
     looked: int
-    """Failed jobs that were looked at, newest first."""
+    """Failed jobs examined, newest first."""
     cut: bool
-    """Whether there are older ones that were not."""
+    """True if older ones were not examined."""
     oldest: datetime | None
-    """When the oldest of those looked at failed."""
+    """When the oldest examined job failed."""
 
 
 def _decode(data: bytes | None) -> Any:
@@ -202,4 +234,6 @@ def _decode(data: bytes | None) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return data.decode("utf-8", "replace")  # json of another writer: numbers or escapes we cannot hold
+        return data.decode(
+            "utf-8", "replace"
+        )  # JSON of another writer, with numbers or escapes that Python cannot hold

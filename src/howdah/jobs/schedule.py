@@ -1,4 +1,4 @@
-"""Schedule: a job that is enqueued again and again, by the calendar of its time zone."""
+"""Recurring jobs: cron expressions in a time zone."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cronsim import CronSim, CronSimError
 
 from howdah.errors import ArgumentError, ConfigError
 from howdah.handler import check_name
-from howdah.jobs.new import NewJob
+from howdah.jobs.new_job import NewJob
 
 Missed = Literal["once", "all", "skip"]
 MOST_AT_ONCE = 100
-"""Missed slots enqueued in one go, for ``missed="all"``."""
+"""Missed slots enqueued at once, for ``missed="all"``."""
 LATE = timedelta(seconds=60)
 """A slot older than this was missed."""
 SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
@@ -32,7 +32,7 @@ class Schedule:
     cron: str
     zone: str = "UTC"
     missed: Missed = "once"
-    """What to do about slots that passed while no node was up: run once for all of them, each, or none."""
+    """Slots that passed while no node was up: run once for all of them, run all, or skip."""
 
     def __post_init__(self) -> None:
         check_name("the name of a schedule", self.name)
@@ -54,14 +54,14 @@ class Schedule:
 
     @property
     def declaration(self) -> str:
-        """A hash of everything that is said here, besides the name: two nodes with the same one fire the same."""
+        """A hash of all settings except the name: nodes with the same hash fire the same jobs."""
         job = self.job
-        said = (self.cron, self.zone, self.missed, job.kind, job.payload, job.queue, job.priority, job.max_attempts)
+        settings = (self.cron, self.zone, self.missed, job.kind, job.payload, job.queue, job.priority, job.max_attempts)
         more = (float(job.timeout) if job.timeout is not None else None, job.key, job.meta)
-        return hashlib.sha256(msgspec.json.encode((*said, *more))).hexdigest()[:32]
+        return hashlib.sha256(msgspec.json.encode((*settings, *more))).hexdigest()[:32]
 
     def after(self, moment: datetime) -> datetime:
-        """The first slot after this moment.
+        """Return the first slot after this moment.
 
         >>> nightly = Schedule(name="nightly", job=NewJob(kind="report"), cron="30 2 * * *")
         >>> nightly.after(datetime(2026, 1, 1, tzinfo=UTC)).isoformat()
@@ -74,11 +74,11 @@ class Schedule:
         return slot.astimezone(UTC)
 
     def at_or_after(self, moment: datetime) -> datetime:
-        """The first slot at or after this moment."""
+        """Return the first slot at or after this moment."""
         return self.after(moment - timedelta(microseconds=1))
 
     def due(self, slot: datetime, now: datetime, until: datetime) -> tuple[list[datetime], datetime]:
-        """The slots to run now, and the next one after them.
+        """Return the slots to run now, and the next one after them.
 
         ``slot`` is the next one not yet run; slots up to ``until`` are due, those older than a minute were missed.
         """
@@ -96,7 +96,7 @@ class Schedule:
         return made_up + slots, slot
 
     def _last(self, slot: datetime, now: datetime) -> datetime:
-        """The last slot up to ``now``, given an earlier one. Found by halving: there may be millions in between."""
+        """Return the last slot up to ``now`` by bisection: there may be millions after ``slot``."""
         low, high = slot - SECOND, now
         while high - low > SECOND:
             middle = low + (high - low) / 2
@@ -107,7 +107,7 @@ class Schedule:
         return self.after(low)
 
     def _is_of_a_skipped_day(self, slot: datetime) -> bool:
-        """Whether a slot stands for a day that its zone left out, as Apia did on 30 December 2011.
+        """Return whether a slot belongs to a day that its zone skipped, as Apia did on 30 December 2011.
 
         The parser moves the time of such a day to the first moment after it, where it would be a second run.
         """
@@ -118,7 +118,7 @@ class Schedule:
         return next(CronSim(self.cron, local - SECOND)) != local
 
     def _check_job(self) -> None:
-        """Refuse at declaration what the database would refuse at every slot."""
+        """Reject at declaration what the database would reject at every slot."""
         try:
             job = msgspec.convert(msgspec.structs.asdict(self.job), NewJob)
             job.check()

@@ -1,35 +1,38 @@
-"""JobStore: a worker's view of the job tables. Methods are parameters, statement, rows; decisions are in SQL."""
+"""The store of the job queue. Each method passes parameters to a statement; the decisions are in SQL."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import asyncpg
 
 from howdah.job import Job
-from howdah.jobs.bell import Bell
-from howdah.jobs.holds import Holds
+from howdah.jobs.ack import AckRecorder
+from howdah.jobs.hold import Holds
 from howdah.jobs.labels import expand, had
-from howdah.jobs.recorder import Recorder
-from howdah.jobs.shared import Shared, channel
-from howdah.jobs.transact import Transact
-from howdah.journal import Run, Said, lost
+from howdah.jobs.transactional_ack import TransactionalAck
+from howdah.jobs.wakeup import SharedConnections, Wakeup, channel
+from howdah.node.contact import ALL, Contact, Judged
 from howdah.outcome import Ack
-from howdah.pg import sql
-from howdah.pg.database import UNSURE, Database, Session
-from howdah.pg.listen import Listener
-from howdah.store import Transaction
+from howdah.postgres import sql
+from howdah.postgres.database import UNCERTAIN, Database, Session
+from howdah.postgres.listen import Listener
+from howdah.store import JobLogEntry, JobLogStore, RunRecord, Transaction
+from howdah.worker.job_log import lease_lost
 
 IDLE = 1.0
-"""Leases after which the server ends a transaction nobody drives any more, as when its process is frozen."""
+"""Lease lengths after which the server ends an idle transaction, as of a frozen process."""
 SWEEP = 1.0
-"""Seconds after which a claim looks below its watermarks again, for what committed late or was handed back."""
+"""Seconds between claims that ignore the watermarks, to find late commits and released jobs."""
 PROMOTE = 0.05
+"""Seconds between promotions of due jobs while busy."""
 MOST_LINES = 10_000
-"""Lines kept of what one attempt says."""
+"""Log lines kept per attempt."""
 FEWEST_RUNS = 8
+"""Smallest number of runs that a claim locks."""
 
 
 class JobStore:
@@ -47,7 +50,7 @@ class JobStore:
         notify: bool,
         pool: asyncpg.Pool,
         labels: Collection[str] = (),
-        shared: Shared | None = None,
+        shared: SharedConnections | None = None,
     ) -> None:
         self._node = node
         self._everything = queues is None
@@ -55,67 +58,107 @@ class JobStore:
         self._lease = lease
         self._pool = pool
         self._sql = sql.load("howdah.jobs", schema=database.schema)
-        self._transact = Transact(database.schema, pool, node, IDLE * lease)
+        self._transact = TransactionalAck(database.schema, pool, node, IDLE * lease)
         self._shared = shared
         self._claims = shared.claims if shared else Session(database, "claim", on_connect=self.forget)
         self._acks = shared.acks if shared else Session(database, "ack")
-        self._resets = Session(database, "reset")  # of its own: a large reset must not hold up the acks
+        self._resets = Session(database, "reset")  # separate: a large reset must not delay acks
+        self.contact = Contact(database, self._resets, lease=lease, remote=shared is not None)
         if shared:
             self._listener = shared.listener
         else:
-            self._listener = Listener(database, channel(database.schema), self._heard) if notify else None
+            self._listener = Listener(database, channel(database.schema), self._notified) if notify else None
         named = None if queues is None else expand(queues, self._labels)
-        self._bell = Bell(self._claims, self._sql, named, poll=poll, deaf=lambda: self.deaf, labels=self._labels)
+        self._wakeup = Wakeup(self._claims, self._sql, named, poll=poll, deaf=lambda: self.deaf, labels=self._labels)
         self._holds = Holds(self._acks, self._sql, kinds)
-        self._recorder = Recorder(self._acks, self._sql, self._bell.expect, self._holds)
+        self._recorder = AckRecorder(self._acks, self._sql, self._wakeup.expect, self._holds)
         self._watermarks: dict[tuple[str, int], int] = {}
         self._swept = 0.0
         self._promoted = 0.0
         self._runs = FEWEST_RUNS
-        self._turn = 0
+        self._rotation = 0
         self._newest = 0
-        """The newest token this node has had."""
-        self._unheard = 0.0
-        """Until when there may be a newer lease: the reply to a claim was lost."""
+        """The newest token of this node."""
+        self._uncertain_until = 0.0
+        """Until when an unknown lease may exist because the reply to a claim was lost. The time begins with the next
+        reply, or an outage longer than a lease would charge jobs that were not started."""
 
     @property
     def deaf(self) -> bool:
-        """Whether wake-ups cannot arrive, so that it polls."""
+        """True if notifications cannot arrive, so that the store polls."""
         return self._listener is None or self._listener.deaf
 
     @property
-    def troubled(self) -> bool:
-        """Whether wake-ups were wanted and do not arrive."""
-        return self._listener is not None and self._listener.told
+    def wakeups_lost(self) -> bool:
+        """True if notifications are enabled and do not arrive."""
+        return self._listener is not None and self._listener.reported
+
+    @property
+    def job_log(self) -> JobLogStore:
+        """The store of the job logs: this one."""
+        return self
 
     async def listen(self, stop: asyncio.Event) -> None:
-        """Hear wake-ups until ``stop``."""
+        """Receive notifications until ``stop``."""
         if self._listener:
             await self._listener.run(stop)
 
-    async def claim(self, most: int, room: Mapping[str, int], *, node: int | None = None) -> list[Job]:
-        """Take up to ``most`` jobs; ``node``: for another node than the store's own."""
+    # ---------------------------------------------------------------- the store of this node's worker
+
+    async def claim(self, limit: int, room: Mapping[str, int]) -> list[Job]:
+        """Claim up to ``limit`` jobs for this node."""
+        return await self.claim_for(self._node, limit, room)
+
+    async def ack(self, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
+        """Record the outcomes of this node's attempts."""
+        return await self.ack_for(self._node, acks, finished)
+
+    async def release(self, tokens: Sequence[int]) -> int:
+        """Release all jobs of these leases of this node."""
+        return await self.release_for(self._node, tokens)
+
+    async def write_log(self, job: Job, entry: JobLogEntry) -> None:
+        """Store a log entry of a running job of this node."""
+        await self.write_log_for(self._node, job, entry)
+
+    async def record_run(self, job: Job, run: RunRecord) -> None:
+        """Store the run record of a running job of this node."""
+        await self.record_run_for(self._node, job, run)
+
+    async def rest(self) -> None:
+        await self._wakeup.wait()
+
+    def wake(self) -> None:
+        self._wakeup.wake()
+
+    async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
+        await self._transact.run(job, body)
+
+    # ---------------------------------------------------------------- the same for any node
+
+    async def claim_for(self, node: int, limit: int, room: Mapping[str, int]) -> list[Job]:
+        """Claim up to ``limit`` jobs for a node."""
         now = time.monotonic()
-        if now < self._unheard:
-            await self._release_unheard()
-        if not self._bell.known and not await self._look_for_queues():
+        if now < self._uncertain_until:
+            await self._release_unconfirmed()
+        if not self._wakeup.queues and not await self._find_queues():
             return []
-        if self._bell.due():
+        if self._wakeup.due():
             await self._promote(now)
-        if self._bell.was_rung():  # claim first; the claim that follows does the rest
+        if self._wakeup.was_notified():  # claim first; the next claim does the periodic work
             self._watermarks.clear()
         else:
-            await self._look_around(now)
-        queues = self._in_turn()
+            await self._periodic_work(now)
+        queues = self._rotated_queues()
         marks = self._watermarks
-        runs = min(most, self._runs)
+        runs = min(limit, self._runs)
         try:
             rows = await self._claims.fetch(
                 self._sql["claim"],
                 queues,
-                [room.get(queue, most) for queue in queues],
-                most,
-                node or self._node,
+                [room.get(queue, limit) for queue in queues],
+                limit,
+                node,
                 self._lease,
                 self._holds.free,
                 runs,
@@ -124,125 +167,118 @@ class JobStore:
                 list(marks.values()),
                 self._shared.newest if self._shared else self._newest,
             )
-        except UNSURE:
-            if node is None:  # for others whoever asked in their name looks after it
-                self._unheard = time.monotonic() + self._lease
+        except UNCERTAIN:
+            if node == self._node:  # claims for other nodes are confirmed by the control plane
+                self._uncertain_until = math.inf
             raise
         if not rows:
-            self._watermarks.clear()  # the last look before falling asleep must see what was handed back, too
-            self._runs = min(most, max(runs, 64))
-            if self._everything and len(await self._look_for_queues()) > len(queues):
-                return await self.claim(most, room, node=node)
+            self._watermarks.clear()  # the last claim before sleeping must also find released jobs
+            self._runs = min(limit, max(runs, 64))
+            if self._everything and len(await self._find_queues()) > len(queues):
+                return await self.claim_for(node, limit, room)
             return []
-        self._bell.awake()
+        self._wakeup.stay_awake()
         heads = 0
         jobs = []
-        # every name is unpacked for every job: a rest of them would be a list each
+        # unpacking all names is faster than a starred rest, which would be a list per job
         for id, max_attempts, args, key, timeout, meta, trace, waited, rid, p, q, k, a, t in rows:
-            if rid is not None:  # the first of a run
+            if rid is not None:  # the first row of a run
                 priority, queue, kind, attempt, token = p, q, k, a, t
                 heads += 1
                 if rid > marks.get((queue, priority), 0):
                     marks[queue, priority] = rid
             jobs.append(Job(id, queue, kind, attempt, max_attempts, token, args, key, timeout, meta, trace, waited))
-        if node is None:
+        if node == self._node:
             self._newest = token
         if self._shared:
-            # claims for other nodes: no clock that goes back gives one of them the same token again
+            # claims for other nodes: a clock that goes back must not repeat a token
             self._shared.newest = max(self._shared.newest, token)
-        # lock about as many runs next time as this time took, more when it fell short
-        self._runs = max(FEWEST_RUNS, heads + heads // 4 + 4) if len(jobs) == most else runs * 4
+        # lock about as many runs next time as were used, more if they did not suffice
+        self._runs = max(FEWEST_RUNS, heads + heads // 4 + 4) if len(jobs) == limit else runs * 4
         return jobs
 
-    async def ack(self, acks: Sequence[Ack], finished: Sequence[int], *, node: int | None = None) -> list[Ack]:
-        """Record how attempts ended; ``node``: of another node than the store's own, which may report twice at once."""
-        return await self._recorder.ack(node or self._node, acks, finished, alone=node is None)
+    async def ack_for(self, node: int, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
+        """Record the outcomes of a node's attempts. Another node than this one may send two reports at once."""
+        return await self._recorder.ack(node, acks, finished, alone=node == self._node)
 
-    async def release(self, tokens: Sequence[int], *, node: int | None = None) -> int:
-        """Hand back all that is left of these leases; ``node``: of another node than the store's own."""
-        row = await self._acks.fetchrow(self._sql["release"], node or self._node, list(tokens))
+    async def release_for(self, node: int, tokens: Sequence[int]) -> int:
+        """Release all jobs of these leases of a node without charging an attempt; returns their number."""
+        row = await self._acks.fetchrow(self._sql["release"], node, list(tokens))
         return int(row["requeued"] + row["ended"])
 
-    async def reset(self, most: int = 100) -> tuple[int, int, int]:
+    async def reset(self, most: int = 100, judged: Judged = ALL) -> tuple[int, int, int]:
         """Take back expired leases: (leases, requeued, ended). Safe on every node at once."""
-        row = await self._resets.fetchrow(self._sql["reset"], most, timeout=60)
+        row = await self._resets.fetchrow(self._sql["reset"], most, *judged, timeout=60)
         return row["leases"], row["requeued"], row["ended"]
 
-    async def rest(self) -> None:
-        await self._bell.rest()
-
-    def wake(self) -> None:
-        self._bell.ring()
-
-    async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
-        await self._transact.run(job, body)
-
-    async def say(self, job: Job, said: Said, *, node: int | None = None) -> None:
-        """Keep what a running job says; ``node``: of another node than the store's own."""
+    async def write_log_for(self, node: int, job: Job, entry: JobLogEntry) -> None:
+        """Store a log entry of a running job of a node."""
         row = await self._pool.fetchrow(
             self._sql["say"],
-            node or self._node,
+            node,
             job.id,
             job.token,
-            said.stream,
-            said.lines,
-            said.progress,
-            said.note,
+            entry.stream,
+            entry.lines,
+            entry.progress,
+            entry.note,
             MOST_LINES,
         )
         if not row["held"]:
-            raise lost(job)
+            raise lease_lost(job)
 
-    async def note_run(self, job: Job, run: Run, *, node: int | None = None) -> None:
-        """Keep the record of a run; ``node``: of another node than the store's own."""
-        given = (node or self._node, job.id, job.token, run.state, run.spec, run.code, run.result)
+    async def record_run_for(self, node: int, job: Job, run: RunRecord) -> None:
+        """Store the run record of a running job of a node."""
+        given = (node, job.id, job.token, run.state, run.spec, run.code, run.result)
         if not await self._pool.fetchval(self._sql["note_run"], *given):
-            raise lost(job)
+            raise lease_lost(job)
 
     async def close(self) -> None:
         """Close the connections."""
         for session in (self._resets,) if self._shared else (self._claims, self._acks, self._resets):
             await session.close()
 
-    async def _release_unheard(self) -> None:
-        """Release what was claimed and not heard of. It was not started, so it costs no attempt and need not wait.
+    async def _release_unconfirmed(self) -> None:
+        """Release jobs of a claim whose reply was lost. They were not started, so no attempt is charged.
 
-        The server may carry out the claim late, so this is done until the lease was there, or would have expired.
+        The server may execute the claim late, so this is repeated until the lease was found or would have expired.
         """
         row = await self._claims.fetchrow(self._sql["release_unheard"], self._node, self._newest)
         if row["leases"]:
-            self._unheard = 0.0
+            self._uncertain_until = 0.0
+        elif self._uncertain_until == math.inf:
+            self._uncertain_until = time.monotonic() + self._lease
 
-    async def _look_around(self, now: float) -> None:
-        """What a claim would not see by itself: holds, jobs fallen due, rows below the watermarks, new queues."""
-        if self._holds.stale and not self._shared:  # those who share have somebody who looks for all of them
-            self._bell.remind(await self._holds.look())
+    async def _periodic_work(self, now: float) -> None:
+        """Find what a claim does not see: ended holds, due jobs, rows below the watermarks, new queues."""
+        if self._holds.stale and not self._shared:  # shared connections: the control plane refreshes the holds
+            self._wakeup.remind(await self._holds.refresh())
         if now - self._promoted >= PROMOTE:
             await self._promote(now)
         if now - self._swept >= SWEEP:
             self._watermarks.clear()
             self._swept = now
-            if self._everything:  # while busy nobody dozes, and a new queue must be seen all the same
-                await self._look_for_queues()
+            if self._everything:  # a busy node must also find new queues
+                await self._find_queues()
 
     async def _promote(self, now: float) -> None:
         self._promoted = now
-        promoted, _runs, due_in = await self._claims.fetchrow(self._sql["promote"], self._bell.known, 1000)
-        self._bell.expect(0.0 if promoted >= 1000 else due_in)
+        promoted, _runs, due_in = await self._claims.fetchrow(self._sql["promote"], self._wakeup.queues, 1000)
+        self._wakeup.expect(0.0 if promoted >= 1000 else due_in)
 
-    async def _look_for_queues(self) -> list[str]:
-        self._bell.know(await self._claims.fetchval(self._sql["queues"]))
-        return self._bell.known
+    async def _find_queues(self) -> list[str]:
+        self._wakeup.set_queues(await self._claims.fetchval(self._sql["queues"]))
+        return self._wakeup.queues
 
-    def _in_turn(self) -> list[str]:
-        """The queues, each time starting with the next one, so that none starves the others."""
-        known = self._bell.known
-        self._turn = (self._turn + 1) % len(known)
-        return known[self._turn :] + known[: self._turn]
+    def _rotated_queues(self) -> list[str]:
+        """Return the queues, starting with the next one each time, so that none starves."""
+        known = self._wakeup.queues
+        self._rotation = (self._rotation + 1) % len(known)
+        return known[self._rotation :] + known[: self._rotation]
 
-    def _heard(self, _queue: str | None) -> None:
-        self._bell.ring()
+    def _notified(self, _queue: str | None) -> None:
+        self._wakeup.wake()
 
     def forget(self) -> None:
-        """The connection is new: what was seen through the old one may be behind."""
+        """Drop the watermarks of a replaced connection: they may belong to another server."""
         self._watermarks.clear()

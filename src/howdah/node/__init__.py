@@ -1,1 +1,1 @@
-"""Nodes: every running process registers, beats, and says goodbye."""
+"""Nodes: registration, heartbeats and sources of work of a running process."""

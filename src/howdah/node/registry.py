@@ -1,8 +1,9 @@
-"""Registers this process among the nodes of the database."""
+"""The registry of nodes: the row of this process, under a random id."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +11,22 @@ from typing import Any
 import msgspec
 
 from howdah.errors import HowdahError
-from howdah.fence import new_node
-from howdah.pg import sql
-from howdah.pg.database import Database, Session
-from howdah.work.options import WorkerOptions
+from howdah.postgres import sql
+from howdah.postgres.database import Database, Session
+from howdah.worker.options import WorkerOptions
+
+SMALLEST_NODE = 2**20
+"""Smaller ids came from a sequence. Its values can repeat after a crash or a failover, so ids are random now."""
+LARGEST_NODE = 2**31 - 1
+
+
+def new_node() -> int:
+    """Return a random id for this start of the process."""
+    return SMALLEST_NODE + secrets.randbelow(LARGEST_NODE - SMALLEST_NODE + 1)
 
 
 def node_name() -> str:
-    """What people call this process; never used to tell nodes apart."""
+    """Return the display name of this process; not unique, so never used as an id."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -41,10 +50,10 @@ class Registration:
         self.node = new_node()
 
     async def insert(self) -> int:
-        """Add the row; returns its id, random and new for every start."""
+        """Insert the row; returns its id, which is random and new for every start."""
         session = Session(self._database, "register")
         try:
-            # an id that is taken: another node drew the same, or the answer to our own insert was lost
+            # the id exists: another node drew the same one, or the reply to the first insert was lost
             while not await self._insert(session):
                 self.node = new_node()
         finally:
@@ -52,12 +61,12 @@ class Registration:
         return self.node
 
     async def insert_again(self, session: Session) -> None:
-        """Add the row again under the same id after it was pruned, or forgotten in a failover."""
+        """Insert the row again under the same id after it was pruned or lost in a failover."""
         if not await self._insert(session):
-            raise HowdahError(f"node {self.node} is another process by now; restart this one")
+            raise HowdahError(f"node id {self.node} now belongs to another process; restart this one")
 
     async def remove(self) -> None:
-        """Mark the node as offline, so that the others need not wait for its heartbeat."""
+        """Mark the node as offline, so that other nodes do not wait for its heartbeat to time out."""
         session = Session(self._database, "deregister")
         try:
             await session.fetch(self._sql["deregister"], self.node)

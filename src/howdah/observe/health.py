@@ -1,4 +1,4 @@
-"""Health: a small HTTP server in a thread of its own, which answers even while the event loop is blocked."""
+"""HTTP server for health and metrics, in a thread of its own: it answers even while the event loop is blocked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("howdah")
 
 MOST_CONNECTIONS = 32
 LONGEST_REQUEST = 10.0
-"""Seconds a connection may last, however slowly its other side reads or writes."""
+"""Longest duration of a connection in seconds, however slow the client is."""
 TURN = 0.1
 
 Check = Callable[[], str | None]
@@ -55,7 +55,7 @@ class Health:
         self._server: _Server | None = None
 
     def start(self) -> None:
-        """Listen and answer; :class:`ConfigError` when the port cannot be had."""
+        """Start the server, or raise :class:`ConfigError` when the port cannot be opened."""
         if self._server is not None:
             return
         try:
@@ -70,7 +70,7 @@ class Health:
         threading.Thread(target=server.serve_forever, args=(TURN,), name="howdah-health", daemon=True).start()
 
     def stop(self) -> None:
-        """Listen no more; returns when the port is free."""
+        """Stop the server; return when the port is free."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()

@@ -1,4 +1,4 @@
-"""Logs: how the command line shows them, and which telemetry becomes a line."""
+"""Logging of the command line, and log lines made from telemetry."""
 
 from __future__ import annotations
 
@@ -18,11 +18,93 @@ from rich.logging import RichHandler
 from howdah import telemetry
 from howdah.errors import ConfigError
 from howdah.job import current
-from howdah.observe import consumer_lines
 from howdah.outcome import Ack, Outcome
-from howdah.scrub import LONGEST_TRACEBACK, scrub, shorten
+from howdah.redact import LONGEST_TRACEBACK, describe, scrub, shorten
 
 log = logging.getLogger("howdah")
+
+MOST_NAMED = 10
+STOPPED = {"stopped": logging.DEBUG, "halted": logging.DEBUG, "no longer ours": logging.INFO}
+"""Log level of the end of a consumer here; a halt has a line of its own."""
+
+
+def say(name: str, facts: dict[str, Any], wants_more: Callable[[], bool]) -> None:
+    """Log one telemetry event about consumers or their leader; failures only while there is room for more."""
+    match name:
+        case "consumer.start":
+            log.info("consumer %s starts here after position %d", _name(facts), facts["position"], extra=facts)
+        case "consumer.stop":
+            level = STOPPED.get(facts["reason"], logging.WARNING)
+            log.log(level, "consumer %s ends here: %s", _name(facts), facts["reason"], extra=facts)
+        case "consumer.fail":
+            if wants_more():
+                _fail(facts)
+        case "consumer.halt":
+            _halt(facts)  # At most once per consumer until it is resumed or skipped.
+        case "consumer.park":
+            if wants_more():
+                _park(facts)
+        case "consumer.assign":
+            _assign(facts["moves"], facts["unassigned"])
+        case "leader.gain":
+            log.info("this node leads: it says which node consumes what")
+        case "leader.lose":
+            log.info("this node leads no more")
+
+
+def _fail(facts: dict[str, Any]) -> None:
+    error, extra = _error(facts)
+    delay = facts.get("delay")
+    text = "consumer %s failed at position %d, failure %d in a row: %s%s"
+    again = "" if delay is None else f"; next try in {delay:.1f} s"
+    log.warning(text, _name(facts), facts["position"], facts["failures"], error, again, extra=extra)
+
+
+def _halt(facts: dict[str, Any]) -> None:
+    error, extra = _error(facts)
+    consumer = facts["consumer"]
+    log.error(
+        "consumer %s is HALTED at position %d after %d failures: %s; mend it and `howdah consumers resume %s`,"
+        " or leave this event out with `howdah consumers skip %s`",
+        _name(facts),
+        facts["position"],
+        facts["failures"],
+        error,
+        consumer,
+        consumer,
+        extra=extra,
+        exc_info=facts["error"],
+    )
+
+
+def _park(facts: dict[str, Any]) -> None:
+    error, extra = _error(facts)
+    text = "consumer %s PARKED the event at position %d: %s; it continues; `howdah consumers parked list %s` shows them"
+    log.error(text, _name(facts), facts["position"], error, facts["consumer"], extra=extra)
+
+
+def _assign(moves: int, unassigned: list[str]) -> None:
+    if moves:
+        log.info("consumers were assigned: %d moves", moves, extra={"moves": moves})
+    if unassigned:
+        named = ", ".join(unassigned[:MOST_NAMED]) + (", …" if len(unassigned) > MOST_NAMED else "")
+        log.warning(
+            "no live node has the consumers %s; start a worker that does, or `howdah consumers forget` them",
+            named,
+            extra={"unassigned": named},
+        )
+    elif not moves:
+        log.info("every consumer has a node again")
+
+
+def _error(facts: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    kind, message, _ = describe(facts["error"])
+    return f"{kind}: {message}" if message else kind, {**facts, "error": kind}
+
+
+def _name(facts: dict[str, Any]) -> str:
+    return f"{facts['consumer']}#{facts['part']}" if facts["part"] else str(facts["consumer"])
+
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LONGEST_LINE = 16_000
@@ -47,10 +129,10 @@ def configure(level: str = "INFO", json: bool | None = None, stream: TextIO | No
     if terminal and not json:
         console = Console(file=stream)
         handler = RichHandler(console=console, show_path=False, omit_repeated_times=False, log_time_format="%X")
-        handler.setFormatter(Lines())
+        handler.setFormatter(TextLines())
     else:
         handler = logging.StreamHandler(stream)
-        handler.setFormatter(Lines("%(asctime)s %(levelname)-7s %(message)s") if json is False else JsonLines())
+        handler.setFormatter(TextLines("%(asctime)s %(levelname)-7s %(message)s") if json is False else JsonLines())
     handler.set_name("howdah")
     root = logging.getLogger()
     for old in [old for old in root.handlers if old.get_name() == "howdah"]:
@@ -76,11 +158,11 @@ class JsonLines(logging.Formatter):
                 line[key] = _plain(value)
         if exception := _exception(self, record):
             line["exception"] = exception
-        # ASCII: a stream that cannot say a letter would break the line
+        # ASCII: a stream that cannot encode a character would break the line.
         return jsonlib.dumps(line)
 
 
-class Lines(logging.Formatter):
+class TextLines(logging.Formatter):
     """Records for people, with the job at hand."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -117,8 +199,8 @@ def _plain(value: Any) -> Any:
 
 
 def subscribe_logs() -> Callable[[], None]:
-    """Log failures, resets, prunes and what becomes of consumers from now on; returns the function that stops it."""
-    failures = Failures()
+    """Log failures, resets, prunes and changes of consumers from now on; return the function that stops it."""
+    failures = FailureLog()
     unsubscribe = telemetry.subscribe(failures.hear)
 
     def stop() -> None:
@@ -128,7 +210,7 @@ def subscribe_logs() -> Callable[[], None]:
     return stop
 
 
-class Failures:
+class FailureLog:
     """Turns events into lines. A flood becomes some lines a second and a count of the rest."""
 
     def __init__(self) -> None:
@@ -138,7 +220,7 @@ class Failures:
         self._more = 0
 
     def hear(self, name: str, facts: dict[str, Any]) -> None:
-        """Log one telemetry event, if it is worth a line."""
+        """Log one telemetry event, if it is relevant."""
         if self._more and time.monotonic() - self._second >= 1.0:
             self.sum_up()
         match name:
@@ -155,10 +237,10 @@ class Failures:
             case "prune.done":
                 log.info("pruned %d partitions, %d jobs", facts["partitions"], facts["jobs"], extra=facts)
             case _:
-                consumer_lines.say(name, facts, self._wants_more)
+                say(name, facts, self._wants_more)
 
     def sum_up(self) -> None:
-        """Say how many failures were not logged, if any."""
+        """Log the number of failures that were not logged one by one, if any."""
         with self._lock:
             more, self._more, self._lines = self._more, 0, 0
         if more:

@@ -1,4 +1,4 @@
-"""Observe one node: its metrics, its health, its queues and consumers, from start to end."""
+"""Observes one node from start to end: metrics, health, queues and consumers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from howdah import telemetry
-from howdah.observe.depth import Depth
 from howdah.observe.health import Health
-from howdah.observe.lag import Lag
+from howdah.observe.node_status import NodeStatus
 from howdah.observe.prometheus import Metrics
-from howdah.observe.vitals import Vitals
-from howdah.pg.database import Database, Session
+from howdah.observe.sampler import ConsumerLag, QueueDepth
+from howdah.postgres.database import Database, Session
 
 BLOCKED_TOO_LONG = 60.0
 PATIENCE = 2.0
 MOST_NAMED = 10
 
 
-class Observed:
-    """A node being observed."""
+class NodeObserver:
+    """An observed node."""
 
-    def __init__(self, metrics: Metrics, depth: Depth | None, lag: Lag | None, health: Health | None) -> None:
+    def __init__(
+        self, metrics: Metrics, depth: QueueDepth | None, lag: ConsumerLag | None, health: Health | None
+    ) -> None:
         self.metrics = metrics
         self.depth = depth
         self.lag = lag
@@ -36,14 +37,14 @@ class Observed:
 
     @property
     def port(self) -> int | None:
-        """Where health and metrics are served; ``None``: nowhere."""
+        """The port of health and metrics; ``None``: not served."""
         return self.health.port if self.health else None
 
 
 @asynccontextmanager
 async def observe_node(
-    database: Database | None, vitals: Vitals, *, host: str = "127.0.0.1", port: int | None = 0
-) -> AsyncIterator[Observed]:
+    database: Database | None, vitals: NodeStatus, *, host: str = "127.0.0.1", port: int | None = 0
+) -> AsyncIterator[NodeObserver]:
     """Observe a node for as long as the block lasts; ``port=None`` serves nothing, 0 takes a free port.
 
     What the application itself keeps in Prometheus's default registry is served along. A node without a database
@@ -52,8 +53,8 @@ async def observe_node(
     session = depth = lag = None
     if database is not None:
         session = Session(database, "depth")
-        depth = Depth(database, session=session, wanted=lambda: vitals.node() != 0, tables=vitals.tables)
-        lag = Lag(database, session=session, wanted=lambda: vitals.node() != 0, dead=vitals.lease)
+        depth = QueueDepth(database, session=session, wanted=lambda: vitals.node() != 0, tables=vitals.tables)
+        lag = ConsumerLag(database, session=session, wanted=lambda: vitals.node() != 0, dead=vitals.lease)
     metrics = Metrics(vitals, depth, lag)
     checks = Checks(vitals)
     health = None
@@ -72,13 +73,13 @@ async def observe_node(
     stop = asyncio.Event()
     counting = [asyncio.create_task(each.run(stop), name=f"howdah {each.name}") for each in (depth, lag) if each]
     try:
-        yield Observed(metrics, depth, lag, health)
+        yield NodeObserver(metrics, depth, lag, health)
     finally:
         stop.set()
         if counting:
             await asyncio.wait(counting, timeout=PATIENCE)
         for task in counting:
-            task.cancel()  # a database that does not answer must not hold up the end
+            task.cancel()  # A database that does not answer must not delay the end.
         await asyncio.gather(*counting, return_exceptions=True)
         if session is not None:
             await session.close()
@@ -89,24 +90,24 @@ async def observe_node(
 
 
 class Checks:
-    """Whether a node lives and is ready. Never asks the database: the heart already does."""
+    """Liveness and readiness checks of a node. They never query the database: the heartbeat already does."""
 
-    def __init__(self, vitals: Vitals) -> None:
+    def __init__(self, vitals: NodeStatus) -> None:
         self._vitals = vitals
         self._beat_at: float | None = None
 
     def hear(self, name: str, facts: dict[str, Any]) -> None:
-        """Note when the node's heart last beat."""
+        """Record the time of the node's last heartbeat."""
         if name == "node.beat" and facts["node"] == self._vitals.node():
             self._beat_at = time.monotonic()
 
     def alive(self) -> str | None:
-        """What is wrong so badly that only a restart helps, or ``None``."""
+        """Return a problem that only a restart fixes, or ``None``."""
         lag = self._vitals.loop_lag()
         return f"the event loop has been blocked for {lag:.0f} s" if lag > BLOCKED_TOO_LONG else None
 
     def ready(self) -> str | None:
-        """Why the node cannot take work now, or ``None``."""
+        """Return why the node cannot take work now, or ``None``."""
         if not self._vitals.ready():
             return "the node takes no work: it is starting or draining"
         if self._beat_at is None:
@@ -118,8 +119,8 @@ class Checks:
         return None
 
 
-def _halted(lag: Lag) -> str | None:
-    """What a ready node has to say about consumers. They are of the whole database, so no restart helps."""
+def _halted(lag: ConsumerLag) -> str | None:
+    """Return a note about halted consumers. They belong to the whole database, so a restart does not help."""
     log = lag.latest
     names = [each.name for each in log.consumers if each.halted] if log is not None else []
     return (

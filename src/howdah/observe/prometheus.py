@@ -15,12 +15,10 @@ from prometheus_client.registry import Collector
 
 from howdah import telemetry
 from howdah.job import Job
-from howdah.observe.consumers import ConsumerMetrics
-from howdah.observe.depth import Depth, Queue
-from howdah.observe.families import Values, counter, gauge, histogram
-from howdah.observe.lag import Lag
-from howdah.observe.series import Histogram, Names
-from howdah.observe.vitals import Vitals
+from howdah.observe.consumer_metrics import ConsumerMetrics
+from howdah.observe.node_status import NodeStatus
+from howdah.observe.sampler import ConsumerLag, Queue, QueueDepth
+from howdah.observe.series import Histogram, Names, Values, counter, gauge, histogram
 from howdah.outcome import Acks, Outcome
 from howdah.version import __version__
 
@@ -33,8 +31,8 @@ BY_LABEL = (
 )
 
 
-class Kind:
-    """What happened to the jobs of one kind."""
+class KindMetrics:
+    """Counters of the jobs of one kind."""
 
     __slots__ = ("durations", "outcomes")
 
@@ -42,9 +40,9 @@ class Kind:
         self.outcomes: dict[Outcome, int] = dict.fromkeys(COUNTED, 0)
         self.durations = Histogram()
 
-    def copy(self) -> Kind:
-        """The same numbers, which no longer change."""
-        twin = Kind()
+    def copy(self) -> KindMetrics:
+        """Return a snapshot of the numbers."""
+        twin = KindMetrics()
         twin.outcomes, twin.durations = self.outcomes.copy(), self.durations.copy()
         return twin
 
@@ -52,10 +50,12 @@ class Kind:
 class Metrics(Collector):
     """A collector: counts from :meth:`start` to :meth:`stop`, and may be scraped from any thread.
 
-    Without vitals it exports what a process that only enqueues has to tell.
+    Without a node status it exports the metrics of a process that only enqueues.
     """
 
-    def __init__(self, vitals: Vitals | None = None, depth: Depth | None = None, lag: Lag | None = None) -> None:
+    def __init__(
+        self, vitals: NodeStatus | None = None, depth: QueueDepth | None = None, lag: ConsumerLag | None = None
+    ) -> None:
         self._vitals = vitals
         self._depth = depth
         self._consumers = ConsumerMetrics(lag)
@@ -63,7 +63,7 @@ class Metrics(Collector):
         self._lock = threading.Lock()
         self._kind_names = Names()
         self._queue_names = Names()
-        self._kinds: defaultdict[str, Kind] = defaultdict(Kind)
+        self._kinds: defaultdict[str, KindMetrics] = defaultdict(KindMetrics)
         self._waits: defaultdict[str, Histogram] = defaultdict(Histogram)
         self._totals: Counter[str] = Counter()
         self._by_label: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name, _, _ in BY_LABEL}
@@ -92,7 +92,7 @@ class Metrics(Collector):
             self._unsubscribe = telemetry.subscribe(self.hear)
 
     def stop(self) -> None:
-        """Count no more; what was counted stays."""
+        """Stop counting; the counts are kept."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
@@ -107,7 +107,7 @@ class Metrics(Collector):
             self._consumers.hear(name, facts)
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, as Prometheus's own types."""
+        """Return all metrics as Prometheus's types."""
         with self._lock:
             kinds = {label: kind.copy() for label, kind in self._kinds.items()}
             waits = {queue: each.copy() for queue, each in self._waits.items()}
@@ -192,12 +192,12 @@ class Metrics(Collector):
     def _add(self, name: str, count: int) -> None:
         self._totals[name] += count
 
-    def _open(self, name: str) -> Kind:
+    def _open(self, name: str) -> KindMetrics:
         return self._kinds[self._kind_names.label(name)]
 
     # ---------------------------------------------------------------- asking, at scrape time
 
-    def _worker(self, vitals: Vitals, kinds: Mapping[str, Kind]) -> Iterator[Metric]:
+    def _worker(self, vitals: NodeStatus, kinds: Mapping[str, KindMetrics]) -> Iterator[Metric]:
         running = vitals.running()
         with self._lock:
             in_flight = Counter(self._kind_names.label(kind) for kind in running)
@@ -213,7 +213,7 @@ class Metrics(Collector):
             yield gauge("leader", "1 on the node that says who consumes what.", (), {(): int(leads)})
 
     def _merge(self, queues: list[Queue]) -> list[Queue]:
-        """Queues beyond the most label values become one."""
+        """Merge queues beyond the label limit into one."""
         merged: dict[str, Queue] = {}
         with self._lock:
             labelled = [queue._replace(name=self._queue_names.label(queue.name)) for queue in queues]
@@ -232,7 +232,7 @@ class Metrics(Collector):
         return list(merged.values())
 
 
-def _jobs(kinds: Mapping[str, Kind], waits: Mapping[str, Histogram]) -> Iterator[Metric]:
+def _jobs(kinds: Mapping[str, KindMetrics], waits: Mapping[str, Histogram]) -> Iterator[Metric]:
     processed = CounterMetricFamily(
         "howdah_worker_jobs_processed", "Attempts that ended here, by outcome.", None, ["kind", "outcome"]
     )

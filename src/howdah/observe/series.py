@@ -1,9 +1,39 @@
-"""The numbers behind metrics: label values that stay few, and histograms that are cheap to add to."""
+"""Building blocks of metrics: a limit on label values, and histograms with cheap updates."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from itertools import accumulate
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+Values = dict[tuple[str, ...], float]
+
+
+def gauge(name: str, help: str, labels: tuple[str, ...], values: Values) -> Metric:
+    """Make a gauge."""
+    family = GaugeMetricFamily(f"howdah_{name}", help, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def counter(name: str, help: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], int]) -> Metric:
+    """Make a counter."""
+    family = CounterMetricFamily(f"howdah_{name}", help, labels=labels)
+    for key, value in sorted(values.items()):
+        family.add_metric(key, value)
+    return family
+
+
+def histogram(name: str, help: str, label: str, values: Mapping[str, Histogram]) -> Metric:
+    """Make a histogram."""
+    family = HistogramMetricFamily(f"howdah_{name}", help, None, None, [label])
+    for key, value in sorted(values.items()):
+        family.add_metric([key], value.cumulative(), value.total)
+    return family
+
 
 MOST_NAMES = 500
 OTHER = "other"
@@ -35,7 +65,7 @@ class Names:
 
 
 class Histogram:
-    """How many values fell into each bucket, and their sum. Values are microseconds; what goes out is seconds."""
+    """Histogram buckets and sum. Values are microseconds; the output is in seconds."""
 
     __slots__ = ("_counts", "_total")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,10 +12,22 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from howdah.job import Job
-from howdah.observe.traceparent import parse
-from howdah.scrub import describe
+from howdah.redact import describe
 from howdah.version import __version__
-from howdah.work.report import Report
+from howdah.worker.failure import FailureReport
+
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+
+
+def parse(traceparent: str | None) -> tuple[int, int, int] | None:
+    """Trace id, span id and flags of a W3C ``traceparent``; ``None`` when it is none.
+
+    >>> parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    (14576827793038113322513871894673895836, 13235353014750950193, 1)
+    >>> parse("00-00000000000000000000000000000000-b7ad6b7169203331-01")
+    """
+    match = _TRACEPARENT.fullmatch(traceparent or "")
+    return (int(match[1], 16), int(match[2], 16), int(match[3], 16)) if match else None
 
 
 class Spans:
@@ -26,7 +39,7 @@ class Spans:
 
     @staticmethod
     def wanted() -> bool:
-        """Whether somebody has set up OpenTelemetry to record anything."""
+        """Return whether OpenTelemetry is set up to record anything."""
         return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
     def traceparent(self) -> str | None:
@@ -90,7 +103,7 @@ def _record(span: Any, error: BaseException) -> None:
         # a handler that failed in a process of its own brings the words along
         report = getattr(error, "report", None)
         kind, message, traceback = (
-            (report.error, report.message, report.traceback) if isinstance(report, Report) else describe(error)
+            (report.error, report.message, report.traceback) if isinstance(report, FailureReport) else describe(error)
         )
     span.set_attribute("error.type", kind)
     span.set_status(trace.StatusCode.ERROR, f"{kind}: {message}")

@@ -30,7 +30,7 @@ def install(*, parent: bool = False, tracer_provider: Any = None) -> bool:
             raise
         return False
     if tracer_provider is None and not Spans.wanted():
-        return False  # nobody records: a span per job would be for nothing
+        return False  # Nothing is recorded, so a span per job would be wasted.
     spans = Spans(parent=parent, tracer_provider=tracer_provider)
     _installed = spans.around
     telemetry.around.append(_installed)
@@ -39,7 +39,7 @@ def install(*, parent: bool = False, tracer_provider: Any = None) -> bool:
 
 
 def uninstall() -> None:
-    """Trace no more."""
+    """Stop tracing."""
     global _installed
     if _installed in telemetry.around:
         telemetry.around.remove(_installed)

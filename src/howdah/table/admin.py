@@ -1,4 +1,4 @@
-"""TableAdmin: look at the rows of a table and act on them; what the command line calls."""
+"""Administration of the rows of a table, for the command line."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from howdah.audit.trail import Trail, common
+from howdah.audit.trail import AuditTrail, common
 from howdah.errors import ConfigError, HowdahError
-from howdah.pg.sql import identifier, literal
+from howdah.postgres.sql import identifier, literal
 from howdah.table.columns import NUMBERS, STATES
+from howdah.table.names import build, read
 from howdah.table.options import TableOptions
-from howdah.table.plan import Plan
-from howdah.table.refusal import message_of, split
-from howdah.table.statements import build, read
+from howdah.table.plan import TablePlan
+from howdah.table.rejected import message_of, split
 from howdah.table.where import conjunction
 
-PATIENCE = 5.0
-"""Seconds a statement may take."""
+READ_TIMEOUT = 5.0
+"""Statement timeout in seconds."""
 LARGEST_PAGE = 1000
 CHUNK = 1000
-"""Rows acted on in one transaction."""
+"""Rows changed in one transaction."""
 SMALL = 8 * 1024 * 1024
-"""A table of so many bytes is counted, not estimated."""
+"""Largest size in bytes of a table that is counted, not estimated."""
 LIVE = ("queued", "errored", "processing")
 TIMES = ("queued_at", "process_after", "started_at", "finished_at", "last_heartbeat_at")
 BITS = dict(zip(NUMBERS, (16, 32, 64), strict=True))
 
 
-class Count(msgspec.Struct, frozen=True):
-    """How many rows are in one state."""
+class RowCount(msgspec.Struct, frozen=True):
+    """Number of rows in one state."""
 
     rows: int | None
-    """``None``: nobody knows."""
+    """``None``: unknown."""
     exact: bool = True
 
     def __str__(self) -> str:
@@ -45,18 +45,18 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A table at one moment."""
+    """Row counts of a table at one point in time."""
 
     table: str
-    states: dict[str, Count]
+    states: dict[str, RowCount]
     due: int
-    """Rows that could be claimed now."""
+    """Rows that can be claimed now."""
     oldest: float | None
-    """Seconds the oldest of these waits."""
+    """Seconds the oldest of these has waited."""
 
 
 class TableRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one row, under the names of the contract; its other columns are the application's.
+    """The contract's columns of one row; its other columns are the application's.
 
     A time beyond the years 1 to 9999 is text, as PostgreSQL writes it.
     """
@@ -75,8 +75,8 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True):
     cancel: bool
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a row that somebody wanted changed."""
+class RowActionResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a change to one row."""
 
     id: int | str
     was: str | None
@@ -84,70 +84,70 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     said: str
     """queued, canceled, asked (its worker stops at the next heartbeat) or left."""
     error: str | None = None
-    """Why the table refused it."""
+    """Why the table rejected the change."""
 
     @property
     def did(self) -> bool:
-        """Whether it was done, or asked of the worker."""
+        """True if it was done, or requested from the worker."""
         return self.said != "left"
 
 
-def counting(plan: Plan) -> tuple[str, str, Sequence[Any]]:
-    """What the table is called, the statement that counts what lives in it, and its values."""
+def counting(plan: TablePlan) -> tuple[str, str, Sequence[Any]]:
+    """Return the name of the table, the statement that counts its unfinished rows, and its values."""
     where, values = conjunction([plan.options.where] if plan.options.where else [], 0)
     return plan.options.name, build("count", _names(plan), where=where), values
 
 
-def looking(plan: Plan) -> tuple[str, Sequence[Any]]:
-    """The statement that looks at one row as a claim does, and its values after the id."""
+def looking(plan: TablePlan) -> tuple[str, Sequence[Any]]:
+    """Return the statement that reads one row as a claim does, and its values after the id."""
     where, values = conjunction([plan.options.where] if plan.options.where else [], 1)
     costs = plan.purse.costs() if plan.purse else ""
     return build("look", _names(plan), where=where, costs=costs), values
 
 
-def sticking(plan: Plan) -> str:
-    """The statement that counts rows whose worker has been silent for so long."""
+def sticking(plan: TablePlan) -> str:
+    """Return the statement that counts rows whose worker has been silent for a given time."""
     return build("stuck", _names(plan))
 
 
 class TableAdmin:
     """Count, list, retry, requeue, cancel. Every answer is bounded in size and in time."""
 
-    def __init__(self, conn: Any, plan: Plan) -> None:
+    def __init__(self, conn: Any, plan: TablePlan) -> None:
         self._conn = conn
         self._plan = plan
         self._names = _names(plan)
-        self._trail = Trail(plan.schema)
+        self._trail = AuditTrail(plan.schema)
 
     @classmethod
     async def open(cls, conn: Any, options: TableOptions, schema: str) -> TableAdmin:
-        """Somebody who can act on this table, or :class:`ConfigError` when it cannot be worked on."""
-        return cls(conn, await Plan.make(conn, options, schema))
+        """Make an admin for this table, or raise :class:`ConfigError` if the table cannot be worked on."""
+        return cls(conn, await TablePlan.make(conn, options, schema))
 
     @property
     def numbered(self) -> bool:
-        """Whether ids are numbers."""
+        """True if ids are numbers."""
         return self._names["id_type"] in NUMBERS
 
     async def status(self, *, small: int = SMALL) -> TableStatus:
-        """What waits and is worked on, exactly; what is over, estimated unless the table is smaller than ``small``."""
+        """Count unfinished rows exactly; finished ones are estimated unless the table is smaller than ``small``."""
         _, statement, values = counting(self._plan)
         async with self._look() as conn:
             live = await conn.fetchrow(statement, *values)
             ended = await conn.fetchrow(read()["count_ended"], self._plan.table.oid, self._plan.options.columns.state)
             if ended["bytes"] <= small:
                 rows = await conn.fetch(build("count_all", self._names))
-                over = {row["state"]: Count(row["rows"]) for row in rows}
-                rest = Count(0)
+                over = {row["state"]: RowCount(row["rows"]) for row in rows}
+                rest = RowCount(0)
             else:
                 seen = zip(ended["states"] or (), ended["rows"] or (), strict=True)
-                over = {state: Count(rows, exact=False) for state, rows in seen}
-                rest = Count(0 if over else None, exact=False)
-        states = {state: Count(live[state]) if state in LIVE else over.get(state, rest) for state in STATES}
+                over = {state: RowCount(rows, exact=False) for state, rows in seen}
+                rest = RowCount(0 if over else None, exact=False)
+        states = {state: RowCount(live[state]) if state in LIVE else over.get(state, rest) for state in STATES}
         return TableStatus(table=str(self._plan.table), states=states, due=live["due"], oldest=live["oldest"])
 
     async def list(self, state: str | None = None, *, before: Any = None, limit: int = 50) -> Sequence[TableRow]:
-        """Rows by descending id, below ``before``: pass the last id of a page to get the next one."""
+        """Return rows by descending id, below ``before``: pass the last id of a page to get the next one."""
         if not 1 <= limit <= LARGEST_PAGE:
             raise ConfigError(f"limit must be from 1 to {LARGEST_PAGE}, got {limit!r}; ask for the next page instead")
         if state is not None and state not in STATES:
@@ -160,20 +160,20 @@ class TableAdmin:
             rows = await conn.fetch(build("list", self._names, **fragments), limit, *page)
         return [TableRow(**{**row, **_times(row), "id": self._id(row["id"])}) for row in rows]
 
-    async def retry(self, ids: Sequence[Any]) -> Sequence[Said]:
-        """Put failed and errored rows back, to start anew at once; says what became of each."""
+    async def retry(self, ids: Sequence[Any]) -> Sequence[RowActionResult]:
+        """Requeue failed and errored rows with all attempts, due at once; return the result for each."""
         return await self._act("retry", ids)
 
-    async def requeue(self, ids: Sequence[Any], after: float = 0.0) -> Sequence[Said]:
-        """Have rows worked on after so many seconds, unless they are worked on now; says what became of each."""
+    async def requeue(self, ids: Sequence[Any], after: float = 0.0) -> Sequence[RowActionResult]:
+        """Requeue rows, due after a number of seconds, unless they are processing; return the result for each."""
         return await self._act("requeue", ids, after)
 
-    async def cancel(self, ids: Sequence[Any]) -> Sequence[Said]:
-        """Cancel rows: waiting ones at once, others by the next heartbeat; says what became of each."""
+    async def cancel(self, ids: Sequence[Any]) -> Sequence[RowActionResult]:
+        """Cancel rows: waiting ones at once, others at the next heartbeat; return the result for each."""
         return await self._act("cancel_rows", ids)
 
     def read_id(self, word: str) -> str:
-        """An id that is no number, as it was typed."""
+        """Parse an id that is not a number."""
         if self._names["id_type"] != "uuid":
             return word
         try:
@@ -181,31 +181,33 @@ class TableAdmin:
         except ValueError:
             raise ConfigError(f"{word!r} is not an id of table {self._plan.table}; its ids are uuids") from None
 
-    async def _act(self, verb: str, ids: Sequence[Any], *values: Any) -> Sequence[Said]:
+    async def _act(self, verb: str, ids: Sequence[Any], *values: Any) -> Sequence[RowActionResult]:
         statement, said = build(verb, self._names), []
         known = [id for id in ids if self._fits(id)]
 
-        async def act(part: Sequence[Any]) -> list[Said]:
+        async def act(part: Sequence[Any]) -> list[RowActionResult]:
             async with self._look(readonly=False) as conn:
                 rows = await conn.fetch(statement, list(part), *values)
-                chunk = [Said(id=self._id(row["id"]), was=row["was"], said=row["said"]) for row in rows]
+                chunk = [RowActionResult(id=self._id(row["id"]), was=row["was"], said=row["said"]) for row in rows]
                 await self._record(verb.removesuffix("_rows"), [each for each in chunk if each.did])
             return chunk
 
         for start in range(0, len(known), CHUNK):
             done, refused = await split(known[start : start + CHUNK], act)
             said += done
-            said += [Said(id=id, was="refused", said="left", error=message_of(error)) for id, error in refused]
-        return said + [Said(id=id, was=None, said="left") for id in ids if not self._fits(id)]
+            said += [
+                RowActionResult(id=id, was="refused", said="left", error=message_of(error)) for id, error in refused
+            ]
+        return said + [RowActionResult(id=id, was=None, said="left") for id in ids if not self._fits(id)]
 
-    async def _record(self, verb: str, did: Sequence[Said]) -> None:
+    async def _record(self, verb: str, did: Sequence[RowActionResult]) -> None:
         if did:
             was, now = common(each.was for each in did), common(each.said for each in did)
             before, after = ({"table": str(self._plan.table), "state": state} for state in (was, now))
             await self._trail.record(self._conn, verb, "row", [each.id for each in did], before=before, after=after)
 
     def _fits(self, id: Any) -> bool:
-        """A number too big for the column is no row's."""
+        """Leave out ids too big for the column: no row has them."""
         return not self.numbered or abs(id) < 2 ** (BITS[self._names["id_type"]] - 1)
 
     def _id(self, text: str) -> int | str:
@@ -213,21 +215,21 @@ class TableAdmin:
 
     @asynccontextmanager
     async def _look(self, *, readonly: bool = True, by_id: bool = False) -> AsyncIterator[Any]:
-        """A transaction that gives up in time; ``by_id``: read in the order of ids, whatever statistics say."""
+        """Open a transaction with a statement timeout; ``by_id``: scan in the order of ids, whatever the statistics."""
         async with self._conn.transaction(readonly=readonly):
             sorts = "off" if by_id else "on"
             await self._conn.execute(
                 "select set_config('statement_timeout', $1, true), set_config('enable_seqscan', 'off', true),"
                 " set_config('enable_sort', $2, true), set_config('enable_bitmapscan', $2, true)",
-                str(int(PATIENCE * 1000)),
+                str(int(READ_TIMEOUT * 1000)),
                 sorts,
             )
             try:
                 yield self._conn
             except asyncpg.QueryCanceledError:
                 raise HowdahError(
-                    f"this took longer than {PATIENCE:g} s and was stopped; `howdah table check` says which index is"
-                    " missing, and a row that somebody has locked makes us wait"
+                    f"this took longer than {READ_TIMEOUT:g} s and was stopped; `howdah table check` names the missing"
+                    " index; a locked row also delays it"
                 ) from None
 
 
@@ -242,7 +244,7 @@ def _time(text: str | None) -> datetime | str | None:
         return text
 
 
-def _names(plan: Plan) -> dict[str, str]:
+def _names(plan: TablePlan) -> dict[str, str]:
     table, columns = plan.table, plan.options.columns
     own = {"namespace": table.namespace, "table": table.name, "alias": table.alias}
     return {**dict(columns.items()), **own, "id_type": table.attributes[columns.id].type}

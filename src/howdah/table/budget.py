@@ -1,4 +1,4 @@
-"""Budget: what rows worked on at once may use up together."""
+"""Resource budget shared by the rows that run at the same time."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from howdah.errors import ConfigError
-from howdah.pg.sql import identifier
+from howdah.postgres.sql import identifier
 
 Key = tuple[int, int | str]
 
 
 class Budget:
-    """So much of each resource: ``Budget(memory=8_000, cost={"memory": "size_mb"})``.
+    """A total for each resource: ``Budget(memory=8_000, cost={"memory": "size_mb"})``.
 
-    ``cost`` names the column of the table that says how much of a resource a row needs. A row too big for what is
-    left is passed over and does not hold up smaller ones; one bigger than the whole is reported. Give several
-    tables the same budget and they share it.
+    ``cost`` names the column of the table with the amount of a resource that a row needs. A row that needs more than
+    is left is skipped and does not delay smaller ones; one that needs more than the total is reported. Tables that
+    are given the same budget share it.
     """
 
     def __init__(self, *, cost: Mapping[str, str], **total: float) -> None:
@@ -36,7 +36,7 @@ class Budget:
         self._turn = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.watchers: list[Callable[[], None]] = []
-        """Called when something is given back; several tables may share a budget."""
+        """Called when resources are freed; several tables may share a budget."""
 
     def __repr__(self) -> str:
         totals = ", ".join(f"{name}={amount:g}" for name, amount in self.total.items())
@@ -44,13 +44,13 @@ class Budget:
 
     @property
     def left(self) -> dict[str, float]:
-        """How much of each resource is free."""
+        """Return the free amount of each resource."""
         reserved = self._reserved.values()
         return {name: total - sum(each[at] for each in reserved) for at, (name, total) in enumerate(self.total.items())}
 
     @property
     def turn(self) -> asyncio.Lock:
-        """Held from looking at what is left until it is reserved."""
+        """Lock held from reading the free amounts until they are reserved."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._turn = loop, asyncio.Lock()
@@ -58,26 +58,26 @@ class Budget:
 
     @property
     def shared(self) -> bool:
-        """Whether several tables, or several nodes of this process, use it."""
+        """True if several tables, or several nodes of this process, use it."""
         return len(self.watchers) > 1
 
     def under(self, token: int) -> list[Key]:
-        """The rows of one lease that have something reserved."""
+        """Return the rows of one lease that have reservations."""
         return [key for key in self._reserved if key[0] == token]
 
     def reserve(self, key: Key, costs: Sequence[float]) -> None:
-        """Set aside what a row needs."""
+        """Reserve what a row needs."""
         self._reserved[key] = list(costs)
 
     def free(self, key: Key) -> None:
-        """Give back what a row had, if it had anything."""
+        """Free what a row reserved, if anything."""
         if self._reserved.pop(key, None) is not None:
             for tell in self.watchers:
                 tell()
 
 
-class Purse:
-    """A budget as part of the statements of one table."""
+class BudgetUse:
+    """A budget's fragments in the statements of one table."""
 
     def __init__(self, budget: Budget, alias: str) -> None:
         self.budget = budget
@@ -85,11 +85,11 @@ class Purse:
         self._warned = float("-inf")
 
     def costs(self) -> str:
-        """What each row needs, as a list."""
+        """Return the SQL expressions of a row's costs."""
         return ", ".join(f"greatest(coalesce({column}, 0), 0)" for column in self._columns)
 
     def within(self, after: int) -> tuple[str, str, str, list[Any]]:
-        """Conditions on rows, running sums, conditions on these, and values; parameters count on from ``after``."""
+        """Return row conditions, running sums, their conditions and values; parameters are numbered after ``after``."""
         where = sums = fits = ""
         for at, column in enumerate(self._columns, 1):
             where += f"\n      and (coalesce({column}, 0) <= ${after + at}::float8)"
@@ -98,12 +98,12 @@ class Purse:
         return where, sums, fits, list(self.budget.left.values())
 
     def exceeds(self, after: int) -> tuple[str, list[float]]:
-        """The condition of a row that is bigger than the whole."""
+        """Return the condition of rows that need more than the total."""
         text = "".join(f" or {column} > ${after + at}::float8" for at, column in enumerate(self._columns, 1))
         return text, list(self.budget.total.values())
 
     def may_warn(self) -> bool:
-        """Whether it is time to look for rows that are too big; at most once a minute."""
+        """Return whether to search for oversized rows now; true at most once a minute."""
         now = time.monotonic()
         if now - self._warned < 60:
             return False

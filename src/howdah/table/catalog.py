@@ -1,4 +1,4 @@
-"""Catalogue: what the database knows of a table, and whether it can be worked on."""
+"""Reads a table's definition from the system catalogue and checks whether it can be worked on."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from howdah.errors import ConfigError
-from howdah.pg.sql import identifier
+from howdah.postgres.sql import identifier
 from howdah.table.columns import NEEDS, STATES, Columns
-from howdah.table.name import RelationName
-from howdah.table.statements import read
+from howdah.table.names import RelationName, read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
-    """One column as the catalogue has it."""
+    """One column in the catalogue."""
 
     name: str
     type: str
     namespace: str
     labels: list[str] | None
-    """Of an enum."""
+    """The labels, if it is an enum."""
     limited: int
     required: bool
     generated: bool
@@ -29,7 +28,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A table or view that exists."""
+    """An existing table or view."""
 
     oid: int
     namespace: str
@@ -47,7 +46,7 @@ class Relation:
 
 
 async def look_up(conn: Any, name: RelationName, what: str) -> Relation:
-    """Find a relation, or :class:`ConfigError`."""
+    """Find a relation, or raise :class:`ConfigError`."""
     row = await conn.fetchrow(read()["describe"], name.quoted)
     if row is None:
         raise ConfigError(f"{what} {name} does not exist; create it, or name it with its schema")
@@ -56,14 +55,16 @@ async def look_up(conn: Any, name: RelationName, what: str) -> Relation:
 
 
 async def check(conn: Any, table: Relation, view: Relation, columns: Columns) -> list[str]:
-    """Everything that keeps this table from being worked on, each with its fix."""
+    """Return every reason why this table cannot be worked on, each with its fix."""
     if table.kind not in "rp":
-        return [f"{table} is no table; name the base table, and what records are read through as view=…"]
+        return [
+            f"{table} is not a table; name the base table, and pass the view that records are read through as view=…"
+        ]
     wrong = [fault for role, name in columns.items() for fault in _faults(table, role, name)]
     if columns.id in table.attributes:
         wrong += await _check_indexes(conn, table, columns.id)
     if columns.id not in view.attributes:
-        wrong.append(f"view {view} has no column {columns.id!r}, by which records are found; add it to the view")
+        wrong.append(f"view {view} has no column {columns.id!r}, which identifies records; add it to the view")
     return wrong
 
 
@@ -91,7 +92,9 @@ def _faults(table: Relation, role: str, name: str) -> list[str]:
     elif role in ("failure_message", "worker_hostname", "state") and column.limited != -1:
         wrong.append(f"column {called} of table {table} is limited in length; run `{change} type text`")
     if column.required and need.nullable:
-        wrong.append(f"column {called} of table {table} is not null, but is emptied; run `{change} drop not null`")
+        wrong.append(
+            f"column {called} of table {table} is not null, but null must be allowed; run `{change} drop not null`"
+        )
     if column.generated:
         wrong.append(f"column {called} of table {table} is generated, so it cannot be written; use another column")
     return wrong

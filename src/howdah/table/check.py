@@ -1,4 +1,4 @@
-"""Check: what keeps a table from being worked on, or from being worked on well, each with its fix."""
+"""Checks a table: reasons why it cannot be worked on, or only slowly, each with its fix."""
 
 from __future__ import annotations
 
@@ -8,36 +8,35 @@ from typing import Any
 import msgspec
 
 from howdah.errors import ConfigError, SchemaError
-from howdah.pg import migrate
-from howdah.pg.database import Database
-from howdah.pg.sql import identifier
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
+from howdah.postgres.sql import identifier
 from howdah.table import ddl
 from howdah.table.catalog import Attribute, Relation, look_up
 from howdah.table.columns import NEEDS, STATES
-from howdah.table.finding import Finding
-from howdah.table.front import channel
+from howdah.table.names import build, read
 from howdah.table.options import TableOptions
-from howdah.table.plan import Plan
-from howdah.table.statements import build, read
-from howdah.table.trouble import trouble
+from howdah.table.plan import TablePlan
+from howdah.table.problems import TableFinding, problems
+from howdah.table.source import channel
 
-__all__ = ["Finding", "Report", "examine"]
+__all__ = ["TableFinding", "TableReport", "examine"]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found of one table."""
+class TableReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings for one table."""
 
     table: str
-    findings: Sequence[Finding]
-    """Nothing: the table is ready."""
+    findings: Sequence[TableFinding]
+    """Empty: the table is ready."""
     reads: Sequence[str] = ()
-    """The indexes a claim reads."""
+    """The indexes that a claim reads."""
     trigger: str | None = None
-    """The statements of the trigger that wakes nodes; ``None`` when there is no table to have one."""
+    """The statements of the trigger that wakes nodes; ``None`` when the table does not exist."""
 
 
-async def examine(database: Database, options: TableOptions) -> Report:
-    """Compare a table with what its options need. Changes nothing."""
+async def examine(database: Database, options: TableOptions) -> TableReport:
+    """Compare a table with what its options need. Read-only."""
     conn = await database.connect("check")
     try:
         return await _Examination(conn, options, database).report()
@@ -46,7 +45,7 @@ async def examine(database: Database, options: TableOptions) -> Report:
 
 
 class _Claim:
-    """How the server would claim: the nodes of its plan."""
+    """The nodes of the server's plan for a claim."""
 
     def __init__(self, nodes: list[dict[str, Any]]) -> None:
         self._nodes = nodes
@@ -71,16 +70,19 @@ class _Examination:
         self._columns = options.columns
         self._database = database
 
-    async def report(self) -> Report:
+    async def report(self) -> TableReport:
         options = self._options
         schema = await self._schema()
         try:
             table = await look_up(self._conn, options.relation, "table")
         except ConfigError:
-            return Report(table=str(options.relation), findings=[*schema, self._missing()])
+            return TableReport(table=str(options.relation), findings=[*schema, self._missing()])
         if table.kind not in "rp":
-            what, fix = f"{table} is no table", "name the base table, and what records are read through as view=…"
-            return Report(table=str(table), findings=[*schema, Finding(where="table", what=what, fix=fix)])
+            what, fix = (
+                f"{table} is not a table",
+                "name the base table, and pass the view that records are read through as view=…",
+            )
+            return TableReport(table=str(table), findings=[*schema, TableFinding(where="table", what=what, fix=fix)])
         wrong = [*await self._column_findings(table), *await self._constraints(table), *await self._view()]
         plan, refused = (None, []) if schema or wrong else await self._plan(table)
         claim = await self._explain(plan) if plan else _Claim([])
@@ -88,31 +90,31 @@ class _Examination:
         names = {row["name"] for row in await self._conn.fetch(read()["check_leaves"], table.oid)}
         if claim.reads_whole(names) and not indexes:
             indexes.append(_unread(table))
-        told = [] if schema else await trouble(self._conn, table, self._database.schema)
-        return Report(
+        told = [] if schema else await problems(self._conn, table, self._database.schema)
+        return TableReport(
             table=str(table),
             findings=[*schema, *wrong, *refused, *indexes, *await self._wake(table), *told],
             reads=claim.indexes,
             trigger=ddl.trigger(table, self._columns),
         )
 
-    async def _schema(self) -> list[Finding]:
+    async def _schema(self) -> list[TableFinding]:
         try:
             await migrate.check(self._database, self._conn)
         except SchemaError as error:
             what, _, fix = str(error).rpartition("; ")
-            return [Finding(where="schema", what=what, fix=fix)]
+            return [TableFinding(where="schema", what=what, fix=fix)]
         return []
 
-    def _missing(self) -> Finding:
-        return Finding(
+    def _missing(self) -> TableFinding:
+        return TableFinding(
             where="table",
             what=f"table {self._options.relation} does not exist",
             fix="create it as `howdah table create` says, or name it with its schema",
             sql=ddl.create(self._options),
         )
 
-    async def _column_findings(self, table: Relation) -> list[Finding]:
+    async def _column_findings(self, table: Relation) -> list[TableFinding]:
         rows = await self._conn.fetch(read()["check_defaults"], table.oid)
         indexes = await self._usable(table)
         keyed, given = any(index.is_primary for index in indexes), {row["name"] for row in rows}
@@ -127,12 +129,12 @@ class _Examination:
                     fix += "; every row that is there becomes queued"
                 if role == "id" and table.kind == "p":
                     sql.append(ddl.id_index(table, await self._free_name(table, "id"), name))
-                found.append(Finding(where=called, what=f"table {table} has no {called}", fix=fix, sql=sql))
+                found.append(TableFinding(where=called, what=f"table {table} has no {called}", fix=fix, sql=sql))
             else:
                 found += _faults(table, role, column, called, given=name in given)
         return found + await self._id_index(table)
 
-    async def _id_index(self, table: Relation) -> list[Finding]:
+    async def _id_index(self, table: Relation) -> list[TableFinding]:
         id = self._columns.id
         if id not in table.attributes:
             return []
@@ -142,9 +144,9 @@ class _Examination:
         what = f"column {id!r} is not unique" if table.kind == "r" else f"no index begins with column {id!r}"
         name = await self._free_name(table, "id")
         sql = [ddl.id_index(table, name, id)]
-        return [Finding(where=f"column {id!r}", what=f"{what} in table {table}", fix="add an index", sql=sql)]
+        return [TableFinding(where=f"column {id!r}", what=f"{what} in table {table}", fix="add an index", sql=sql)]
 
-    async def _constraints(self, table: Relation) -> list[Finding]:
+    async def _constraints(self, table: Relation) -> list[TableFinding]:
         state = table.attributes.get(self._columns.state)
         if state is None or (state.labels is None and state.type not in NEEDS["state"].types):
             return []
@@ -158,63 +160,68 @@ class _Examination:
                 where, words = f"constraint {row['name']!r}", ", ".join(refused)
                 sql = ddl.allow_states(table, self._columns, row["name"], row["condition"], refused)
                 what = f"{where} of table {table} does not allow {words}"
-                found.append(Finding(where=where, what=what, fix="allow these states", sql=sql))
+                found.append(TableFinding(where=where, what=what, fix="allow these states", sql=sql))
         return found
 
-    async def _view(self) -> list[Finding]:
+    async def _view(self) -> list[TableFinding]:
         name, id = self._options.view_relation, self._columns.id
         if self._options.view is None:
             return []
         try:
             view = await look_up(self._conn, name, "view")
         except ConfigError:
-            return [Finding(where="view", what=f"view {name} does not exist", fix="create it, or name its schema")]
+            return [TableFinding(where="view", what=f"view {name} does not exist", fix="create it, or name its schema")]
         if id in view.attributes:
             return []
-        what = f"view {view} has no column {id!r}, by which records are found"
-        return [Finding(where="view", what=what, fix="add it to the view")]
+        what = f"view {view} has no column {id!r}, which identifies records"
+        return [TableFinding(where="view", what=what, fix="add it to the view")]
 
-    async def _plan(self, table: Relation) -> tuple[Plan | None, list[Finding]]:
+    async def _plan(self, table: Relation) -> tuple[TablePlan | None, list[TableFinding]]:
         try:
-            return await Plan.make(self._conn, self._options, self._database.schema), []
+            return await TablePlan.make(self._conn, self._options, self._database.schema), []
         except ConfigError as error:
             text = str(error).removeprefix(f"table {table} cannot be worked on: ")
-            return None, [Finding(where="options", what=text, fix="change what app.table(…) says, or the table")]
+            return None, [
+                TableFinding(where="options", what=text, fix="change the options in app.table(…), or the table")
+            ]
 
-    async def _explain(self, plan: Plan) -> _Claim:
+    async def _explain(self, plan: TablePlan) -> _Claim:
         statement, values = plan.claim(None)
         async with self._conn.transaction(readonly=True):
-            # as on connections of a node, also where a pooler keeps us from asking for it at the start
+            # As on the connections of a node, also behind a pooler that does not allow settings at the start.
             await self._conn.execute("set local enable_seqscan = off")
             text = await self._conn.fetchval(f"explain (format json) {statement}", 1, "check", 1, [], *values)
         return _Claim(list(_nodes(msgspec.json.decode(text)[0]["Plan"])))
 
-    async def _indexes(self, table: Relation, claim: _Claim) -> list[Finding]:
+    async def _indexes(self, table: Relation, claim: _Claim) -> list[TableFinding]:
         columns, found = self._columns, []
-        known = {*table.attributes, *(name for _, name in columns.items())}  # what is missing is added first
+        known = {
+            *table.attributes,
+            *(name for _, name in columns.items()),
+        }  # Without the missing columns there is nothing to explain.
         order = ddl.claim_order(self._options, known)
         if any(key.column not in known for key in order):
             return []
         indexes = await self._usable(table)
         asked = order[: len(self._options.orders)] or order
         waiting = [each for each in indexes if each.holds(ddl.WAITING, columns.state) and each.ordered_by(asked)]
-        # one whose condition only the planner understands is as good, if it is read in order
+        # An index with a condition that only the planner understands is as good, if it is read in order.
         if not waiting and not any(index.predicate and index.name in claim.in_order for index in indexes):
             sql = ddl.waiting_index(table.quoted, await self._free_name(table, "waiting"), columns, order)
-            what = f"no index of table {table} holds just the rows that wait, in the order of the claim"
-            fix = "add one, or every claim looks at what is long over as well"
-            found.append(Finding(where="index for claims", what=what, fix=fix, sql=[sql]))
+            what = f"no index of table {table} covers just the waiting rows, in the order of the claim"
+            fix = "add one, or every claim also reads finished rows"
+            found.append(TableFinding(where="index for claims", what=what, fix=fix, sql=[sql]))
         by_state = [index for index in indexes if index.predicate is None and index.columns[:1] == [columns.state]]
         if not by_state and not any(index.holds(["processing"], columns.state) for index in indexes):
             sql = ddl.processing_index(table.quoted, await self._free_name(table, "processing"), columns)
-            what = f"no index of table {table} holds just the rows that are worked on"
-            fix = "add one, or every look for silent workers reads the whole table"
-            found.append(Finding(where="index for resets", what=what, fix=fix, sql=[sql]))
+            what = f"no index of table {table} covers just the processing rows"
+            fix = "add one, or every search for silent workers reads the whole table"
+            found.append(TableFinding(where="index for resets", what=what, fix=fix, sql=[sql]))
         if not any(index.holds(ddl.WAITING, columns.cancel, columns.state) for index in indexes):
             sql = ddl.cancel_index(table.quoted, await self._free_name(table, "cancel"), columns)
-            what = f"no index of table {table} holds just the waiting rows that are to be cancelled"
-            fix = "add one, or every look for them reads all that waits"
-            found.append(Finding(where="index for cancels", what=what, fix=fix, sql=[sql]))
+            what = f"no index of table {table} covers just the waiting rows to be cancelled"
+            fix = "add one, or every search for them reads all waiting rows"
+            found.append(TableFinding(where="index for cancels", what=what, fix=fix, sql=[sql]))
         return found
 
     async def _usable(self, table: Relation) -> list[ddl.Index]:
@@ -226,51 +233,53 @@ class _Examination:
         taken = {row["name"] for row in rows}
         return next(name for name in names if name not in taken)
 
-    async def _wake(self, table: Relation) -> list[Finding]:
+    async def _wake(self, table: Relation) -> list[TableFinding]:
         if not self._options.notify or {self._columns.state, self._columns.process_after} - set(table.attributes):
             return []
         if await self._conn.fetchval(read()["check_trigger"], table.oid, channel(table.quoted)):
             return []
         what = f"notify is on, but table {table} has no trigger that wakes nodes"
         sql = [ddl.trigger(table, self._columns)]
-        return [Finding(where="trigger", what=what, fix="add it; until then new rows wait for the poll", sql=sql)]
+        return [TableFinding(where="trigger", what=what, fix="add it; until then new rows wait for the poll", sql=sql)]
 
 
-def _faults(table: Relation, role: str, column: Attribute, called: str, *, given: bool) -> Iterator[Finding]:
-    """What is wrong with one column that is there; ``given``: it has a default."""
+def _faults(table: Relation, role: str, column: Attribute, called: str, *, given: bool) -> Iterator[TableFinding]:
+    """Return the problems of one existing column; ``given``: it has a default."""
     need, (type, default), name = NEEDS[role], ddl.declared(role), column.name
     of = f"{called} of table {table}"
     if ("enum" if column.labels is not None else column.type) not in need.types:
         words = " or ".join(dict.fromkeys(map(_said, need.types)))
         sql = ddl.change_type(table, role, name, column.type)
         fix = f"make it {type}" if sql else "change it by hand, or name another column"
-        given = True  # its default comes with its type
-        yield Finding(where=called, what=f"{of} is {_said(column.type)}, it must be {words}", fix=fix, sql=sql)
+        given = True  # The statement that changes the type also sets the default.
+        yield TableFinding(where=called, what=f"{of} is {_said(column.type)}, it must be {words}", fix=fix, sql=sql)
     elif column.labels is not None and not set(STATES) <= set(column.labels):
         enum = f"{identifier(column.namespace)}.{identifier(column.type)}"
         lacks = ", ".join(state for state in STATES if state not in column.labels)
         fix = "add them, in a transaction of their own"
         sql = ddl.add_labels(enum, column.labels)
-        yield Finding(where=called, what=f"the enum of {of} has no {lacks}", fix=fix, sql=sql)
+        yield TableFinding(where=called, what=f"the enum of {of} has no {lacks}", fix=fix, sql=sql)
     elif role in ("failure_message", "worker_hostname", "state") and column.limited != -1:
         sql = [ddl.alter_column(table, name, "type text")]
-        yield Finding(where=called, what=f"{of} is limited in length", fix="make it text", sql=sql)
+        yield TableFinding(where=called, what=f"{of} is limited in length", fix="make it text", sql=sql)
     if column.generated:
-        yield Finding(where=called, what=f"{of} is generated, so it cannot be written", fix="name another column")
+        yield TableFinding(where=called, what=f"{of} is generated, so it cannot be written", fix="name another column")
         return
     if column.required and need.nullable:
         sql = [ddl.alter_column(table, name, "drop not null")]
-        yield Finding(where=called, what=f"{of} is not null, but is emptied", fix="let it be null", sql=sql)
+        yield TableFinding(
+            where=called, what=f"{of} is not null, but null must be allowed", fix="let it be null", sql=sql
+        )
     if default and not given and (column.required or role in ("state", "queued_at")):
         sql = [ddl.alter_column(table, name, f"set default {default}")]
-        yield Finding(where=called, what=f"{of} has no default", fix=f"let it be {default}", sql=sql)
+        yield TableFinding(where=called, what=f"{of} has no default", fix=f"let it be {default}", sql=sql)
 
 
-def _unread(table: Relation) -> Finding:
-    return Finding(
+def _unread(table: Relation) -> TableFinding:
+    return TableFinding(
         where="plan",
         what=f"a claim reads the whole of table {table}, although there is an index for it",
-        fix="look at the condition of the index, and at where=… of the table",
+        fix="compare the condition of the index with where=… of the table",
     )
 
 

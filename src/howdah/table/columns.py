@@ -1,11 +1,11 @@
-"""Columns: what a table must have to be worked on, and under which names."""
+"""The columns that a work queue table must have (the contract), and their names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
 from howdah.errors import ConfigError
-from howdah.pg.sql import identifier
+from howdah.postgres.sql import identifier
 
 NUMBERS = ("int2", "int4", "int8")
 TEXTS = ("text", "varchar")
@@ -14,13 +14,13 @@ TIMES = ("timestamptz",)
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What is asked of one column."""
+    """Requirements on one column."""
 
     types: tuple[str, ...]
     ddl: str
-    """How to declare it."""
+    """Its type and default in DDL."""
     nullable: bool = False
-    """Whether null is written to it."""
+    """True if Howdah writes null to it."""
 
 
 NEEDS = {
@@ -39,14 +39,14 @@ NEEDS = {
     "cancel": Need(("bool",), "boolean not null default false"),
     "lease_token": Need(("int8",), "bigint", nullable=True),
 }
-"""The contract. ``lease_token`` is the fence: who claimed the row last; every write of a worker checks it."""
+"""The contract. ``lease_token`` is the fencing token of the last claim; every write of a worker checks it."""
 
 STATES = ("queued", "processing", "errored", "failed", "completed", "canceled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """The names a table has for the columns of the contract: ``Columns(state="status")``."""
+    """The table's names of the contract's columns: ``Columns(state="status")``."""
 
     id: str = "id"
     """The key: a number, uuid or text."""
@@ -55,27 +55,27 @@ class Columns:
     failure_message: str = "failure_message"
     """Why the last attempt failed."""
     queued_at: str = "queued_at"
-    """Since when the row waits."""
+    """Time since which the row waits."""
     started_at: str = "started_at"
-    """When the last attempt began."""
+    """Time the last attempt began."""
     finished_at: str = "finished_at"
-    """When the last attempt ended."""
+    """Time the last attempt ended."""
     process_after: str = "process_after"
-    """Not before this."""
+    """Time before which the row is not claimed."""
     num_resets: str = "num_resets"
-    """How often a worker went silent over this row."""
+    """Number of workers that went silent while processing this row."""
     num_failures: str = "num_failures"
-    """How many attempts failed."""
+    """Number of failed attempts."""
     last_heartbeat_at: str = "last_heartbeat_at"
-    """When its worker was last heard of."""
+    """Time of its worker's last heartbeat."""
     execution_logs: str = "execution_logs"
-    """What the last attempt logged."""
+    """Execution log of the last attempt."""
     worker_hostname: str = "worker_hostname"
-    """Who worked on it last; for people."""
+    """Name of the worker that processed it last; informational."""
     cancel: str = "cancel"
     """Set it to have the row cancelled."""
     lease_token: str = "lease_token"  # noqa: S105
-    """The fence: another random number for every claim."""
+    """Fencing token: a new number for every claim."""
 
     def __post_init__(self) -> None:
         taken: dict[str, str] = {}
@@ -85,9 +85,9 @@ class Columns:
                 raise ConfigError(f"the name of column {field.name} must be text, got {name!r}")
             identifier(name)
             if name in taken:
-                raise ConfigError(f"columns {taken[name]} and {field.name} are both named {name!r}; one needs another")
+                raise ConfigError(f"columns {taken[name]} and {field.name} are both named {name!r}; rename one of them")
             taken[name] = field.name
 
     def items(self) -> list[tuple[str, str]]:
-        """What each column is for, and its name."""
+        """Yield the role of each column, and its name."""
         return [(field.name, getattr(self, field.name)) for field in fields(self)]

@@ -1,4 +1,4 @@
-"""DDL: what a table needs to be worked on, as statements to print. Nothing here runs them."""
+"""DDL of work queue tables, as statements to print. Nothing here executes them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from howdah.pg.sql import identifier, literal
+from howdah.postgres.sql import identifier, literal
 from howdah.table.catalog import Relation
 from howdah.table.columns import NEEDS, STATES, Columns
-from howdah.table.front import channel
-from howdah.table.name import unquote
+from howdah.table.names import build, unquote
 from howdah.table.options import TableOptions
-from howdah.table.statements import build
+from howdah.table.source import channel
 
 WAITING = ("queued", "errored")
 LIVE = {*WAITING, "processing"}
@@ -35,7 +34,7 @@ class Key(NamedTuple):
 
 
 class Index(NamedTuple):
-    """An index that is there."""
+    """An existing index."""
 
     name: str
     is_primary: bool
@@ -47,13 +46,13 @@ class Index(NamedTuple):
     """The columns in it and in its predicate."""
 
     def ordered_by(self, order: Sequence[Key]) -> bool:
-        """Whether it can be read in this order, from one end or the other."""
+        """Return whether it can be scanned in this order, forwards or backwards."""
         keys = [Key(*key) for key in zip(self.columns, self.descending, self.nulls_first, strict=True)]
         backwards = [Key(key.column, not key.descending, not key.nulls_first) for key in order]
         return keys[: len(order)] in (list(order), backwards)
 
     def holds(self, states: Collection[str], *columns: str) -> bool:
-        """Whether it holds rows of these states and none that are over; its condition is on these columns only."""
+        """Return whether it covers these states and no finished rows; its condition is on these columns only."""
         about = set(self.speaks_of)
         if columns[0] not in about or about - {*columns, *self.columns} or _NEGATED.search(self.predicate or ""):
             return False
@@ -62,7 +61,7 @@ class Index(NamedTuple):
 
 
 def declared(role: str) -> tuple[str, str | None]:
-    """The type of a column of the contract, and its default if it needs one.
+    """Return the type of a column of the contract, and its default if it needs one.
 
     >>> declared("state"), declared("process_after")
     (('text', "'queued'"), ('timestamptz', None))
@@ -73,7 +72,7 @@ def declared(role: str) -> tuple[str, str | None]:
 
 
 def claim_order(options: TableOptions, known: Collection[str]) -> list[Key]:
-    """The columns a claim is ordered by, the id last."""
+    """Return the columns a claim is ordered by, the id last."""
     keys = []
     for order in options.orders:
         nulls_first = order.nulls == "first" if order.nulls else order.descending
@@ -82,7 +81,7 @@ def claim_order(options: TableOptions, known: Collection[str]) -> list[Key]:
 
 
 def create(options: TableOptions) -> list[str]:
-    """A complete table, with its indexes."""
+    """Return the statements for a complete table with its indexes."""
     relation, columns = options.relation, options.columns
     lines = {name: NEEDS[role].ddl for role, name in columns.items()}
     order = claim_order(options, lines)
@@ -101,28 +100,28 @@ def create(options: TableOptions) -> list[str]:
 
 
 def waiting_index(table: str, name: str, columns: Columns, order: Sequence[Key]) -> str:
-    """The index a claim reads: what waits, in the order of the claim."""
+    """Return the index for claims: waiting rows, in the order of the claim."""
     return _index(table, name, order, _waits(columns))
 
 
 def processing_index(table: str, name: str, columns: Columns) -> str:
-    """The index a look for silent workers reads. By id: an index on the heartbeat would make heartbeats dear."""
+    """Return the index for finding silent workers. By id: an index on the heartbeat would make heartbeats expensive."""
     return _index(table, name, [Key(columns.id)], f"{identifier(columns.state)} = 'processing'")
 
 
 def cancel_index(table: str, name: str, columns: Columns) -> str:
-    """The index a look for waiting rows that are to be cancelled reads; it is empty nearly always."""
+    """Return the index for finding waiting rows to be cancelled; it is almost always empty."""
     return _index(table, name, [Key(columns.id)], f"{identifier(columns.cancel)} and {_waits(columns)}")
 
 
 def id_index(table: Relation, name: str, id: str) -> str:
-    """The index rows are found by; on a partitioned table it cannot be unique by itself."""
+    """Return the index on the id; on a partitioned table it cannot be unique."""
     unique = "unique " if table.kind == "r" else ""
     return f"create {unique}index if not exists {identifier(name)} on {table.quoted} ({identifier(id)})"
 
 
 def index_name(table: str, what: str) -> str:
-    """A name for an index of this table, no longer than names may be.
+    """Return a name for an index of this table, within PostgreSQL's length limit.
 
     >>> index_name("uploads", "waiting"), len(index_name("ü" * 31, "waiting").encode())
     ('uploads_waiting', 62)
@@ -135,14 +134,14 @@ def add_column(table: Relation, role: str, name: str, *, keyed: bool) -> str:
     """Add a column of the contract; ``keyed``: there is a primary key already."""
     ddl = NEEDS[role].ddl
     if role == "id" and table.kind == "p":
-        ddl = "uuid not null default gen_random_uuid()"  # a key would need the columns it is partitioned by
+        ddl = "uuid not null default gen_random_uuid()"  # A primary key would need the partition columns.
     elif role == "id" and keyed:
         ddl = ddl.replace("primary key", "unique")
     return f"alter table {table.quoted} add column if not exists {identifier(name)} {ddl}"
 
 
 def change_type(table: Relation, role: str, name: str, have: str) -> list[str]:
-    """Give a column of the contract its type; nothing when its values cannot be converted."""
+    """Change a column to its type in the contract; nothing when its values cannot be converted."""
     (type, default), column = declared(role), identifier(name)
     if role == "id" or not _converts(have, type):
         return []
@@ -159,7 +158,7 @@ def alter_column(table: Relation, name: str, how: str) -> str:
 def allow_states(
     table: Relation, columns: Columns, constraint: str, condition: str, states: Sequence[str]
 ) -> list[str]:
-    """Let a constraint allow more states."""
+    """Replace a constraint by one that allows more states."""
     change, more = f"alter table {table.quoted}", ", ".join(map(literal, states))
     widened = f"check (({condition}) or {identifier(columns.state)} in ({more}))"
     return [
@@ -169,12 +168,12 @@ def allow_states(
 
 
 def add_labels(enum: str, labels: Collection[str]) -> list[str]:
-    """Add the states an enum lacks."""
+    """Add missing states to an enum."""
     return [f"alter type {enum} add value if not exists {literal(state)}" for state in STATES if state not in labels]
 
 
 def trigger(table: Relation, columns: Columns) -> str:
-    """The trigger that wakes nodes when the table gets work."""
+    """Return the trigger that wakes nodes when the table gets work."""
     names = {
         **dict(columns.items()),
         "namespace": table.namespace,
@@ -183,11 +182,11 @@ def trigger(table: Relation, columns: Columns) -> str:
         "channel": channel(table.quoted),
     }
     text = build("trigger", names)
-    return text[text.index("\ncreate ") + 1 :].rstrip().removesuffix(";")  # without the comment at its top
+    return text[text.index("\ncreate ") + 1 :].rstrip().removesuffix(";")  # Without the comment at the top of the file.
 
 
 def script(statements: Sequence[str]) -> str:
-    """Statements as one text."""
+    """Join statements to one script."""
     return "".join(f"{each};\n" for each in statements)
 
 

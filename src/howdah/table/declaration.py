@@ -1,4 +1,4 @@
-"""Declarations: what the apps that work on one table say of it, where they differ."""
+"""Declarations of one table by the apps that work on it, and conflicts between them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 from howdah import telemetry
 from howdah.node.registry import node_name
-from howdah.pg.database import Session
-from howdah.table.plan import Plan
+from howdah.postgres.database import Session
+from howdah.table.plan import TablePlan
 from howdah.table.where import Where
 
 log = logging.getLogger("howdah")
 
 REFRESH = 10.0
-"""Seconds between two looks at what others declare."""
+"""Seconds between two reads of other nodes' declarations."""
 MOST_DECLARED = 1000
 LONGEST_CONDITION = 500
 
 
-class Declared(NamedTuple):
-    """What one node says of a table."""
+class TableDeclaration(NamedTuple):
+    """One node's declaration of a table."""
 
     node: str
     name: str
@@ -33,14 +33,14 @@ class Declared(NamedTuple):
 
 
 def condition_of(where: Where | None) -> str | None:
-    """A table's own condition in a form that can be compared; values are not shown."""
+    """Return a table's own condition in a comparable form; values are hidden."""
     if where is None:
         return None
     digest = hashlib.sha256(repr(where.values).encode()).hexdigest()[:12] if where.values else ""
     return f"{where.text.strip()[:LONGEST_CONDITION]} {digest}".strip()
 
 
-def conflicts(declared: Sequence[Declared]) -> list[tuple[Declared, Declared]]:
+def conflicts(declared: Sequence[TableDeclaration]) -> list[tuple[TableDeclaration, TableDeclaration]]:
     """Pairs of live declarations that may claim the same rows and differ in ``stalled_after``.
 
     Conditions that differ are taken to exclude each other; no condition overlaps with every other.
@@ -56,9 +56,9 @@ def conflicts(declared: Sequence[Declared]) -> list[tuple[Declared, Declared]]:
 
 
 class Declarations:
-    """Declares how long the rows of this node may be silent, and knows how long those of others may."""
+    """Declares the stall time of this node's rows, and caches those of other nodes."""
 
-    def __init__(self, plan: Plan, session: Session) -> None:
+    def __init__(self, plan: TablePlan, session: Session) -> None:
         self._plan = plan
         self._session = session
         self._known: tuple[float, list[str], list[float]] = (plan.options.stalled_after, [], [])
@@ -68,7 +68,7 @@ class Declarations:
     async def stalls(self) -> tuple[float, list[str], list[float]]:
         """The stall time of rows of unknown workers, then the names of workers and the stall time of each.
 
-        No names while every node says the same.
+        No names while all nodes declare the same.
         """
         if time.monotonic() >= self._next:
             await self.declare()
@@ -91,7 +91,7 @@ class Declarations:
     async def _read(self) -> None:
         options = self._plan.options
         rows = await self._session.fetch(self._plan.sql["declared"], self._plan.table.quoted, MOST_DECLARED)
-        declared = [Declared(**row) for row in rows]
+        declared = [TableDeclaration(**row) for row in rows]
         self._warn(declared)
         if all(each.stalled_after == options.stalled_after for each in declared):
             self._known = (options.stalled_after, [], [])
@@ -102,7 +102,7 @@ class Declarations:
             stalls[each.node] = max(each.stalled_after, stalls.get(each.node, 0.0))
         self._known = (longest, list(stalls), list(stalls.values()))
 
-    def _warn(self, declared: Sequence[Declared]) -> None:
+    def _warn(self, declared: Sequence[TableDeclaration]) -> None:
         for one, other in conflicts(declared):
             key = tuple(sorted([(one.name, one.stalled_after), (other.name, other.stalled_after)]))
             if key not in self._warned:
@@ -112,8 +112,8 @@ class Declarations:
                 telemetry.emit("table.conflict", table=self._plan.options.name, stalled_after=stalls)
 
 
-def conflict(table: str, one: Declared, other: Declared) -> str:
-    """A conflict in words."""
+def conflict(table: str, one: TableDeclaration, other: TableDeclaration) -> str:
+    """Describe a conflict."""
     return (
         f"table {table} is declared with stalled_after={one.stalled_after:g} by {one.node} ({one.name}) and"
         f" stalled_after={other.stalled_after:g} by {other.node} ({other.name}), for the same rows"

@@ -1,4 +1,4 @@
-"""TableHandler: the user's class or function with its hooks, as a worker runs it."""
+"""The handler of a table, a class or function with hooks, as a worker runs it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ log = logging.getLogger("howdah")
 
 HOOKS = ("before_claim", "before_execute", "after_execute")
 LONGEST_ASK = 30.0
-"""Seconds a call of ``before_claim`` may take."""
+"""Timeout of a call of ``before_claim``, in seconds."""
 
 
 class TableHandler(Handler):
-    """What is done with each row of a table: ``execute``, and the hooks around it."""
+    """The handler of a table: ``execute``, and the hooks around it."""
 
-    def __init__(  # the arguments of a row are its record, so nothing of the base class applies
+    def __init__(  # The arguments of a row are its record, so the base class's own setup does not apply.
         self,
         kind: str,
         target: Any,
@@ -48,7 +48,7 @@ class TableHandler(Handler):
         self.retries = retries
         self.transactional = transactional
         self.over: list[Callable[[Job, Ack], Awaitable[None]]] = []
-        """Called when an attempt is over, after the user's own hook."""
+        """Called when an attempt has finished, after the user's own hook."""
         self._home: asyncio.AbstractEventLoop | None = None
         self._asked: asyncio.Future[Any] | None = None
         is_class = inspect.isclass(target)
@@ -64,7 +64,7 @@ class TableHandler(Handler):
         self.executor = self._choose(executor)
         self._tx = self._parameters(execute, skip=is_class)
 
-    # ---------------------------------------------------------------- what a worker asks
+    # ---------------------------------------------------------------- called by the worker
 
     @property
     def has_after(self) -> bool:  # type: ignore[override]
@@ -96,22 +96,22 @@ class TableHandler(Handler):
         try:
             record = self.record.read(job)
         except (LookupError, Poison):
-            return  # the attempt has failed for it; there is nothing to hand to the hook
+            return  # The attempt failed because the record could not be made; there is nothing to pass to the hook.
         await _run(self._target.after_execute, record, ack.outcome)
 
-    # ---------------------------------------------------------------- what the front asks
+    # ---------------------------------------------------------------- called by the source
 
     @property
     def gated(self) -> bool:
-        """Whether it is asked before every claim."""
+        """True if it has a ``before_claim`` hook."""
         return self._has["before_claim"]
 
     def settle(self) -> None:
-        """The event loop is running: hooks of threads that are coroutines will run in it."""
+        """Remember the running event loop: coroutine hooks of thread handlers run in it."""
         self._home = asyncio.get_running_loop()
 
     async def may_claim(self) -> bool | Where:
-        """Ask the hook ``before_claim``; one that fails means not now."""
+        """Call the hook ``before_claim``; a hook that fails means no claim now."""
         if not self._has["before_claim"]:
             return True
         try:
@@ -125,7 +125,7 @@ class TableHandler(Handler):
         return said
 
     async def _ask(self) -> Any:
-        """Call ``before_claim``, for a limited time; while a call does not end, no other is made."""
+        """Call ``before_claim`` with a timeout; while a call has not ended, no other is made."""
         if self._asked is not None and not self._asked.done():
             raise TimeoutError(f"an earlier call has not ended for more than {LONGEST_ASK:g} s")
         hook = self._target.before_claim
@@ -162,7 +162,7 @@ class TableHandler(Handler):
         return await self._execute(record, **named)
 
     def _wait_for(self, said: Any) -> None:
-        """In a thread or process: let a hook that is a coroutine finish."""
+        """In a thread or process: wait for a coroutine hook to finish."""
         if is_unfinished(said):
             if self._home is None:
                 asyncio.run(finished(said))
@@ -183,7 +183,7 @@ class TableHandler(Handler):
         return executor or ("async" if self._is_async else "thread")
 
     def _parameters(self, execute: Callable[..., Any], *, skip: bool) -> str | None:
-        """The parameter the transaction goes to; the record is always the first."""
+        """Return the parameter that receives the transaction; the record is always the first."""
         parameters = list(inspect.signature(execute).parameters.values())[1 if skip else 0 :]
         try:
             hints = typing.get_type_hints(execute)
@@ -196,12 +196,12 @@ class TableHandler(Handler):
         if self.transactional and tx is None:
             raise ConfigError(f"table {self.kind} is transactional, so execute must take a parameter `tx: Transaction`")
         if not self.transactional and tx is not None:
-            raise ConfigError(f"execute of table {self.kind} takes a Transaction; say transactional=True")
+            raise ConfigError(f"execute of table {self.kind} takes a Transaction; set transactional=True")
         return tx
 
 
 async def _run(hook: Callable[..., Any], *args: Any) -> Any:
-    """Call a hook of the user's; a plain one in a thread, for it may block."""
+    """Call a user's hook; a plain function in a thread, because it may block."""
     if inspect.iscoroutinefunction(hook):
         return await finished(await hook(*args))
     value, error = await asyncio.to_thread(_caught, hook, *args)
@@ -211,7 +211,7 @@ async def _run(hook: Callable[..., Any], *args: Any) -> Any:
 
 
 def _caught(hook: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None]:
-    """Call a hook; a future could not carry a StopIteration, and the attempt that waits for it would never end."""
+    """Call a hook; convert StopIteration, which a future cannot carry: the waiting attempt would never end."""
     try:
         return hook(*args), None
     except BaseException as error:
@@ -232,7 +232,7 @@ async def _in_daemon(function: Callable[[], Any]) -> Any:
             found: tuple[Any, BaseException | None] = (context.run(function), None)
         except BaseException as error:
             found = (None, error)
-        with suppress(RuntimeError):  # the loop is closed: the process is ending
+        with suppress(RuntimeError):  # The loop is closed: the process is ending.
             loop.call_soon_threadsafe(tell, *found)
 
     threading.Thread(target=call, name="howdah before_claim", daemon=True).start()

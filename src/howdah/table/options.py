@@ -1,4 +1,4 @@
-"""TableOptions: how a table is worked on."""
+"""Options of a work queue table."""
 
 from __future__ import annotations
 
@@ -8,68 +8,68 @@ from typing import Any, TypedDict
 
 from howdah.errors import ConfigError
 from howdah.handler import check_name
-from howdah.pg.sql import identifier
+from howdah.postgres.sql import identifier
 from howdah.retry import Backoff, Retries
 from howdah.table.budget import Budget
 from howdah.table.columns import Columns
-from howdah.table.name import Order, RelationName
+from howdah.table.names import OrderBy, RelationName
 from howdah.table.record import Record
 from howdah.table.where import Where
-from howdah.work.options import WorkerOptions
+from howdah.worker.options import WorkerOptions
 
 RESET_MESSAGE = "its worker went silent too often; it may crash whatever runs it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """How a table is worked on. Every time is in seconds."""
+    """Options of a work queue table. Times are in seconds."""
 
     table: str
     """The table, with its schema: ``app.uploads``; with an alias, if conditions use one: ``app.uploads u``."""
     name: str = ""
-    """What its jobs are called in logs and metrics; the name of the table unless said otherwise."""
+    """The kind of its jobs in logs and metrics; default: the name of the table."""
     view: str | None = None
-    """What records are read through; the table itself unless said otherwise."""
+    """The view that records are read through; default: the table itself."""
     record: Any = None
     """A dataclass, msgspec.Struct, TypedDict or pydantic model, a function of a dictionary, or ``None`` for that."""
     expressions: Mapping[str, str] = field(default_factory=dict)
-    """SQL for fields of the record that are no columns of the view."""
+    """SQL expressions for fields of the record that are not columns of the view."""
     columns: Columns = field(default_factory=Columns)
     """Other names of the columns of the contract."""
     order_by: Sequence[str] = ()
-    """Columns that say which row is first, each with ``asc`` or ``desc``, ``nulls first`` or ``nulls last``."""
+    """Columns to order claims by, each with ``asc`` or ``desc``, ``nulls first`` or ``nulls last``."""
     where: Where | None = None
-    """Only rows of this kind."""
+    """Condition; other rows are not claimed."""
     max_attempts: int = 3
-    """After so many failed attempts a row has failed for good."""
+    """Number of failed attempts after which a row fails for good."""
     retry: Retries | None = None
-    """When to try again."""
+    """Backoff between attempts."""
     retry_after: float | None = None
-    """When to try again, always the same."""
+    """Fixed wait between attempts, instead of ``retry``."""
     stalled_after: float = 30.0
-    """Silence after which a worker is taken for dead."""
+    """Time without a heartbeat after which a worker counts as dead."""
     max_resets: int = 5
-    """So many workers may go silent over a row."""
+    """Number of workers that may go silent over a row."""
     reset_message: str = RESET_MESSAGE
     """Failure message of a row after its last reset."""
     max_runtime: float | None = None
-    """Longest time of one attempt."""
+    """Timeout of one attempt."""
     slots: int | None = None
     """Rows worked on at once; ``None``: they share the slots of the node."""
     poll: float = 1.0
     """Longest wait between claims."""
     heartbeat: float | None = None
-    """Between two heartbeats; a third of ``stalled_after``, or that of the node, unless said otherwise."""
+    """Heartbeat interval; default: a third of ``stalled_after``, or that of the node."""
     total_jobs: int = 0
-    """End after so many claimed rows; 0: never."""
+    """Stop after this number of claimed rows; 0: never."""
     max_active_time: float = 0
-    """Claim no more after so long; 0: never stop."""
+    """Stop claiming after this time; 0: never."""
     transactional: bool = False
     """One transaction around the handler and the final state."""
     notify: bool = False
-    """Be woken by the trigger of the table."""
+    """Use wake-ups by the trigger of the table."""
     budget: Budget | None = None
-    """What rows worked on at once may use up together."""
+    """Resource budget of the rows that run at the same time."""
 
     def __post_init__(self) -> None:
         where = f"table {self.table!r}"
@@ -82,7 +82,7 @@ class TableOptions:
             if value is not None and not value >= 0:
                 raise ConfigError(f"{name} of {where} must not be negative, got {value!r}")
         if self.retry is not None and self.retry_after is not None:
-            raise ConfigError(f"{where} has both retry and retry_after; say one of them")
+            raise ConfigError(f"{where} has both retry and retry_after; set only one of them")
         if self.heartbeat is not None and self.stalled_after < 2 * self.heartbeat:
             raise ConfigError(
                 f"stalled_after of {where} must be at least two heartbeats,"
@@ -109,28 +109,28 @@ class TableOptions:
 
     @property
     def view_relation(self) -> RelationName:
-        """What records are read through."""
+        """The view that records are read through."""
         return RelationName.parse(self.view or self.table)
 
     @property
-    def orders(self) -> list[Order]:
-        """What comes first."""
-        return [Order.parse(text) for text in self.order_by]
+    def orders(self) -> list[OrderBy]:
+        """The order of claims."""
+        return [OrderBy.parse(text) for text in self.order_by]
 
     @property
     def reader(self) -> Record:
-        """How rows become records."""
+        """The reader that turns rows into records."""
         return Record(self.name, self.record, self.expressions)
 
     @property
     def retries(self) -> Retries:
-        """When to try again."""
+        """Backoff between attempts."""
         if self.retry_after is not None:
             return Backoff(first=self.retry_after, factor=1, cap=self.retry_after, jitter=0)
         return self.retry if self.retry is not None else Backoff()
 
     def worker(self, node: WorkerOptions) -> WorkerOptions:
-        """How the worker of this table behaves on a node that behaves so."""
+        """Return the worker options of this table, given those of the node."""
         return replace(
             node,
             slots=self.slots or node.slots,
@@ -143,7 +143,7 @@ class TableOptions:
 
 
 class TableSettings(TypedDict, total=False):
-    """What may be said of a table besides its name; see :class:`TableOptions`."""
+    """Keyword arguments of a table; see :class:`TableOptions`."""
 
     name: str
     view: str | None

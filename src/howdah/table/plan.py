@@ -1,4 +1,4 @@
-"""Plan: the options of a table, checked against the catalogue and made into statements."""
+"""The statements of one table, built from its options and checked against the catalogue."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from uuid import UUID
 import asyncpg
 
 from howdah.errors import ConfigError
-from howdah.pg.sql import identifier
-from howdah.table.budget import Budget, Purse
+from howdah.postgres.sql import identifier
+from howdah.table.budget import Budget, BudgetUse
 from howdah.table.catalog import Relation, check, look_up, refuse
+from howdah.table.names import build
 from howdah.table.options import TableOptions
-from howdah.table.statements import build
 from howdah.table.where import Where, conjunction
 
 log = logging.getLogger("howdah")
 
 OWN = 4
-"""Parameters a claim has before those of its conditions."""
+"""Number of parameters of a claim before those of its conditions."""
 OWN_OF_SILENT = 5
 
 
@@ -38,6 +38,7 @@ VERBS = (
         "release",
         "unheard",
         "expire",
+        "excused",
         "reset",
         "log",
     ),
@@ -45,8 +46,8 @@ VERBS = (
 )
 
 
-class Plan:
-    """How one table is worked on: its statements."""
+class TablePlan:
+    """The checked statements of one table."""
 
     def __init__(self, options: TableOptions, table: Relation, view: Relation, schema: str) -> None:
         self.options = options
@@ -55,7 +56,7 @@ class Plan:
         self.view = view
         self.through_view = view.oid != table.oid
         self.budget: Budget | None = options.budget
-        self.purse = Purse(options.budget, table.alias) if options.budget else None
+        self.purse = BudgetUse(options.budget, table.alias) if options.budget else None
         columns = options.columns
         id_type = table.attributes[columns.id].type
         self._id_type = id_type
@@ -83,8 +84,8 @@ class Plan:
         self._claims: dict[tuple[str, ...], str] = {}
 
     @classmethod
-    async def make(cls, conn: Any, options: TableOptions, schema: str) -> Plan:
-        """Check everything that can be checked, or :class:`ConfigError`."""
+    async def make(cls, conn: Any, options: TableOptions, schema: str) -> TablePlan:
+        """Check the options against the database and build the statements, or raise :class:`ConfigError`."""
         table = await look_up(conn, options.relation, "table")
         view = await look_up(conn, options.view_relation, "view")
         wrong = await check(conn, table, view, options.columns)
@@ -96,17 +97,17 @@ class Plan:
         return plan
 
     def id(self, value: Any) -> Any:
-        """An id as jobs carry it."""
+        """Convert an id to the form used in jobs."""
         return str(value) if self._id_is_uuid else value
 
     def fits(self, id: Any) -> bool:
-        """Whether a row can have this id, as jobs carry it."""
+        """Return whether a row can have this job id."""
         if bits := INTEGERS.get(self._id_type):
             return isinstance(id, int) and not isinstance(id, bool) and -(2 ** (bits - 1)) <= id < 2 ** (bits - 1)
         return isinstance(id, str) and "\0" not in id and not (self._id_is_uuid and not _is_uuid(id))
 
     def claim(self, extra: Where | None, only: Sequence[Any] | None = None) -> tuple[str, list[Any]]:
-        """The statement that claims, and the values of its conditions; ``only``: among these rows."""
+        """Return the claim statement and the values of its conditions; ``only``: among these rows."""
         wheres = self._wheres(extra)
         text, values = conjunction(wheres, OWN)
         if only is not None:
@@ -115,7 +116,7 @@ class Plan:
         within, sums, fits, left = self.purse.within(OWN + len(values)) if self.purse else ("", "", "", [])
         key = ("" if only is None else "only", *(where.text for where in wheres))
         if key not in self._claims:
-            if len(self._claims) > 100:  # a hook that makes up ever new conditions
+            if len(self._claims) > 100:  # A hook that returns ever new conditions must not fill the memory.
                 self._claims.clear()
             costs = self.purse.costs() if self.purse else ""
             self._claims[key] = build(
@@ -124,13 +125,13 @@ class Plan:
         return self._claims[key], values + left
 
     def due(self, extra: Where | None) -> tuple[str, list[Any]]:
-        """The statement that lists what a claim would try, and the values of its conditions."""
+        """Return the statement that lists the rows a claim would try, and the values of its conditions."""
         text, values = conjunction(self._wheres(extra), OWN)
         within, _, _, left = self.purse.within(OWN + len(values)) if self.purse else ("", "", "", [])
         return build("due", self._names, where=text + within, order=self._order), values + left
 
     def silent(self, only: Sequence[Any] | None) -> tuple[str, list[Any]]:
-        """The statement that looks at silent rows, and the values of the table's own condition."""
+        """Return the statement that finds silent rows, and the values of the table's own condition."""
         text, values = conjunction(self._wheres(None), OWN_OF_SILENT)
         ids = ""
         if only is not None:
@@ -139,7 +140,7 @@ class Plan:
         return build("silent", self._names, where=text, ids=ids), values
 
     def oversized(self) -> tuple[str, list[float]]:
-        """The statement that finds rows bigger than the whole budget, and its values."""
+        """Return the statement that finds rows that exceed the total budget, and its values."""
         assert self.purse is not None
         exceeds, totals = self.purse.exceeds(1)
         return build("oversized", self._names, exceeds=exceeds, costs=self.purse.costs()), totals
@@ -152,16 +153,16 @@ class Plan:
         return f"\n      and {column} = any(${parameter}::pg_catalog.{identifier(self._names['id_type'])}[])"
 
     async def _try(self, conn: Any) -> None:
-        """Have the server parse what the developer wrote."""
+        """Let the server parse the developer's SQL."""
         wheres = f"where {self.options.where!r}" if self.options.where else "order_by"
         for statement, what in ((self.claim(None)[0], wheres), (self.sql["hydrate"], "a record or its expressions")):
             try:
-                # asyncpg ends a prepare with Flush, not Sync: without a transaction that ends, the server would stay in
+                # asyncpg ends a prepare with Flush, not Sync: without an explicit transaction the server would stay in
                 # one of its own, with a snapshot and locks, until the connection is used again
                 async with conn.transaction():
-                    await conn.prepare(statement, name="", timeout=5)  # unnamed, for the sake of poolers
-            except TimeoutError:  # somebody has locked it; claims will say the same, and wait
-                log.warning("table %s is locked just now, so its conditions are not checked", self.options.name)
+                    await conn.prepare(statement, name="", timeout=5)  # Unnamed, because of poolers.
+            except TimeoutError:  # Another session has locked the table; claims meet the same lock, and wait.
+                log.warning("table %s is locked, so its conditions are not checked now", self.options.name)
             except (asyncpg.SyntaxOrAccessError, asyncpg.DataError) as error:
                 raise ConfigError(
                     f"table {self.options.name} cannot be worked on: {what} does not work: {error}"

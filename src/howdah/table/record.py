@@ -1,4 +1,4 @@
-"""Record: what a handler gets to see of a row. It travels as JSON, like the arguments of a job."""
+"""The record that a handler gets for a row. It is passed as JSON, like the arguments of a job."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from howdah.arguments import decode_other
 from howdah.errors import ConfigError, Poison
 from howdah.handler import keep_secret
 from howdah.job import Job
-from howdah.pg.sql import identifier
-from howdah.secret import pointers
+from howdah.postgres.sql import identifier
+from howdah.secrets import pointers
 from howdah.table.catalog import Relation
 from howdah.table.columns import Columns
 
 
 class Record:
-    """Which columns and expressions are read, and what is made of them.
+    """Reads columns and expressions of a row, and makes the record.
 
     ``kind`` is a dataclass, :class:`msgspec.Struct`, TypedDict or pydantic model, whose fields name columns;
     a function of a dictionary; or ``None`` for the dictionary itself.
@@ -44,7 +44,7 @@ class Record:
             )
 
     def select(self, view: Relation, columns: Columns) -> str | None:
-        """The list of what to select, or ``None`` for all of the row."""
+        """Return the select list, or ``None`` for the whole row."""
         if self._fields is None:
             return None
         parts = []
@@ -60,15 +60,15 @@ class Record:
         if column is None or column not in view.attributes:
             raise ConfigError(
                 f"the record of table {self._table} has a field {name!r}, but {view} has no such column;"
-                f" add it there, or say what it is with expressions={{{name!r}: …}}"
+                f" add it there, or define it with expressions={{{name!r}: …}}"
             )
         return f"{identifier(view.alias)}.{identifier(column)}"
 
     def read(self, job: Job) -> Any:
-        """Make the record of a claimed row; one that cannot be made is :class:`Poison`."""
+        """Make the record of a claimed row, or raise :class:`Poison`."""
         if not job.payload:
             raise LookupError(
-                f"the record of row {job.id} cannot be read: {job.meta.get('unread', 'nobody knows why')}"
+                f"the record of row {job.id} cannot be read: {job.meta.get('unread', 'for an unknown reason')}"
             )
         if self._secrets:
             keep_secret(job, self._secrets)
@@ -79,7 +79,7 @@ class Record:
 
 
 def _fields(table: str, kind: Any) -> list[tuple[str, str, Any]] | None:
-    """Name, key in the JSON and type of each field; ``None`` when the whole row is wanted."""
+    """Return name, JSON key and type of each field; ``None`` for the whole row."""
     if not inspect.isclass(kind):
         return None
     if hasattr(kind, "model_fields"):
@@ -94,7 +94,7 @@ def _fields(table: str, kind: Any) -> list[tuple[str, str, Any]] | None:
     if issubclass(kind, dict):
         return None
     raise ConfigError(
-        f"record {kind.__name__} of table {table} is no dataclass, msgspec.Struct, TypedDict or pydantic model;"
+        f"record {kind.__name__} of table {table} is not a dataclass, msgspec.Struct, TypedDict or pydantic model;"
         " pass one of these or a function of a dictionary"
     )
 
@@ -118,7 +118,7 @@ def _maker(table: str, kind: Any) -> Callable[[bytes], Any]:
         try:
             return msgspec.json.Decoder(kind, dec_hook=decode_other).decode
         except TypeError as error:
-            raise ConfigError(f"record {kind.__name__} of table {table} cannot travel as JSON: {error}") from None
+            raise ConfigError(f"record {kind.__name__} of table {table} cannot be encoded as JSON: {error}") from None
     if not callable(kind):
         raise ConfigError(f"the record of table {table} must be a class or a function, got {kind!r}")
     decode = msgspec.json.Decoder(dict[str, Any]).decode

@@ -1,4 +1,4 @@
-"""TableStore: a worker's view of one table of the user's. Parameters, statement, rows; decisions are in SQL."""
+"""The store of one user table. Each method passes parameters to a statement; the decisions are in SQL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from typing import Any, Protocol
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -15,18 +15,17 @@ from howdah import telemetry
 from howdah.errors import LeaseLost, Poison
 from howdah.job import Job
 from howdah.outcome import Ack, Outcome
-from howdah.pg.database import Database, Session, columns
-from howdah.pg.interrupt import transact_uncharged
+from howdah.postgres.database import Database, Session, columns
+from howdah.postgres.transaction import transact_uncharged
 from howdah.store import Transaction
+from howdah.table.ack import RowAcks, Told
 from howdah.table.budget import Key
-from howdah.table.claims import Claimed, Claims
-from howdah.table.journal import Journal
-from howdah.table.outcomes import Outcomes, Told
-from howdah.table.pause import Pause
-from howdah.table.plan import Plan
-from howdah.table.question import Question
-from howdah.table.refusal import Dropped, Notes, split
-from howdah.table.resets import Resets
+from howdah.table.claim import ClaimedRows, ClaimGate, ClaimHook, RowClaims
+from howdah.table.execution_log import ExecutionLogs
+from howdah.table.plan import TablePlan
+from howdah.table.rejected import Dropped, RejectionNotes, split
+from howdah.table.reset import RowResets
+from howdah.table.wakeup import TableWakeup
 from howdah.table.where import Where
 
 log = logging.getLogger("howdah")
@@ -41,24 +40,21 @@ STATES = {
     Outcome.RELEASED: "queued",
 }
 IDLE = 1.0
-"""Leases after which the server ends a transaction nobody drives any more, as when its process is frozen."""
+"""Number of leases after which the server ends an idle transaction, as when its process is frozen."""
 MOST_OVERSIZED = 10
-REFUSED = "RowRefused"
-"""Error of an attempt whose outcome the table refused."""
+REFUSED = "RowRefused"  # Error of an attempt whose outcome the table rejected.
 FAREWELL = 2.0
-"""Seconds to write the last notes in when a node ends."""
-
-
-class Gate(Protocol):
-    """Asked before every claim."""
-
-    async def may_claim(self) -> bool | Where: ...
+"""Timeout in seconds for writing the last notes when a node ends."""
 
 
 class TableStore:
-    """Claims, acks and waits for one table on one node."""
+    """Claims rows of one table and records their outcomes, for one node."""
 
-    def __init__(self, database: Database, plan: Plan, *, pool: asyncpg.Pool, gate: Gate | None = None) -> None:
+    job_log = None
+
+    def __init__(
+        self, database: Database, plan: TablePlan, *, pool: asyncpg.Pool, gate: ClaimGate | None = None
+    ) -> None:
         options = plan.options
         self._plan = plan
         self._pool = pool
@@ -66,34 +62,38 @@ class TableStore:
         self._claims = Session(database, "claim rows")
         self._acks = Session(database, "ack")
         self._resets = Session(database, "reset")
-        self._pause = Pause(options.poll)
-        self.notes = Notes(options.name)
-        self._outcomes = Outcomes(plan, self._acks, self.notes)
-        self._claiming = Claims(plan, self._claims, self.notes, self._release)
-        self._resetting = Resets(plan, self._resets, self.notes, self._outcomes)
-        self._question = Question(gate.may_claim) if gate else None
+        self._pause = TableWakeup(options.poll)
+        self.notes = RejectionNotes(options.name)
+        self._outcomes = RowAcks(plan, self._acks, self.notes)
+        self._claiming = RowClaims(plan, self._claims, self.notes, self._release)
+        self._resetting = RowResets(plan, self._resets, self.notes, self._outcomes)
+        self._question = ClaimHook(gate.may_claim) if gate else None
         self._held: dict[int, set[Any]] = {}
         self._reserved: set[Key] = set()
         self._claimed = 0
         self._since = time.monotonic()
         self.spent: Callable[[], None] = lambda: None
         """Called when there is nothing more to claim, ever."""
-        self.journal = Journal(self)
+        self.journal = ExecutionLogs(self)
         if plan.budget:
             plan.budget.watchers.append(self.wake)
 
-    # ---------------------------------------------------------------- what a worker asks
+    # ---------------------------------------------------------------- called by the worker
 
-    async def claim(self, most: int, room: Mapping[str, int], *, name: str | None = None) -> list[Job]:
-        """Take up to ``most`` rows; ``name``: for a worker that is called so, not for this node."""
-        most = self._within_total(most)
-        if most <= 0:
+    async def claim(self, limit: int, room: Mapping[str, int]) -> list[Job]:
+        """Claim up to ``limit`` rows for this node; the whole table is one queue, so ``room`` is not used."""
+        return await self.claim_for(None, limit)
+
+    async def claim_for(self, worker: str | None, limit: int) -> list[Job]:
+        """Claim up to ``limit`` rows for the remote worker of this name; ``None``: for this node."""
+        limit = self._within_total(limit)
+        if limit <= 0:
             self.spent()
             return []
         said = await self._question.ask() if self._question else True
         if said is False:
             return []
-        rows = await self._claiming.claim(most, said if isinstance(said, Where) else None, name)
+        rows = await self._claiming.claim(limit, said if isinstance(said, Where) else None, worker)
         if self._claiming.more:
             self._pause.ring()
         if not rows:
@@ -118,7 +118,7 @@ class TableStore:
                 state, refusal = recorded[ack.job.token, ack.job.id]
                 if refusal is not None:
                     ack.outcome, ack.error, ack.message = Outcome.FAILED, REFUSED, refusal
-                elif state == "canceled":  # somebody asked for it meanwhile
+                elif state == "canceled":  # Another caller claimed it meanwhile.
                     ack.outcome = Outcome.CANCELLED
                 elif ack.outcome in (Outcome.RETRY, Outcome.SNOOZED):
                     self._pause.expect(ack.delay)
@@ -154,41 +154,41 @@ class TableStore:
                 if await conn.fetchval(self._plan.sql["held"], job.id, job.token) is not None:
                     raise Poison(str(Dropped()))
                 raise LeaseLost(
-                    f"row {job.id} of table {self._name} is lost; everything its handler wrote is rolled back"
+                    f"row {job.id} of table {self._name} is lost; all writes of its handler are rolled back"
                 )
 
         await transact_uncharged(self._pool, IDLE * self._plan.options.stalled_after, body, finish)
 
-    # ---------------------------------------------------------------- what the front asks
+    # ---------------------------------------------------------------- called by the source
 
     def held(self, tokens: Sequence[int]) -> list[Key]:
-        """The rows held under these leases; safe to call from another thread."""
+        """Return the rows held under these leases; safe to call from another thread."""
         return [(token, id) for token in tokens for id in list(self._held.get(token, ()))]
 
     def holds(self, key: Key) -> bool:
-        """Whether this row is held under this lease."""
+        """Return whether this row is held under this lease."""
         return key[1] in self._held.get(key[0], ())
 
     def forget(self, key: Key, *, unstarted: bool = False) -> None:
-        """This row is no longer held; what an attempt reserved that never started is free."""
+        """Remove a row that is no longer held; free the reservation of an attempt that never started."""
         if ids := self._held.get(key[0]):
             ids.discard(key[1])
         if unstarted:
             self.free(key)
 
     def disown(self, tokens: Set[int]) -> None:
-        """Somebody else remembers the rows held under these leases."""
+        """Remove the rows held under these leases: another component tracks them."""
         for token in tokens:
             self._held.pop(token, None)
 
     def free(self, key: Key) -> None:
-        """What this row reserved is free again."""
+        """Free the reservation of this row."""
         if key in self._reserved and self._plan.budget:
             self._reserved.discard(key)
             self._plan.budget.free(key)
 
     def settle(self, tokens: Set[int], running: Set[Key]) -> None:
-        """Forget leases that are lost, and free what their rows reserved unless it still runs."""
+        """Remove lost leases, and free the reservations of their rows unless they still run."""
         for token in [token for token in self._held if token not in tokens]:
             del self._held[token]
         for key in [key for key in self._reserved if key not in running and not self.holds(key)]:
@@ -196,33 +196,30 @@ class TableStore:
         self.journal.keep(lambda key: key in running or self.holds(key))
 
     async def declare(self) -> None:
-        """Tell the other nodes how long rows of this one may be silent; before the first claim."""
+        """Declare the stall time of this node's rows to the other nodes, before the first claim."""
         await self._resetting.declare()
 
     async def reset(self, most: int) -> tuple[int, int]:
-        """Take back the rows of silent workers: how many went back, how many failed. Safe on every node at once."""
+        """Reset the rows of silent workers; return the numbers requeued and failed. Safe on every node at once."""
         return await self._resetting.reset(most)
 
     async def cancel(self, most: int) -> int:
-        """End the waiting rows that are no longer wanted; returns how many. Safe on every node at once."""
+        """Cancel the waiting rows with ``cancel`` set; return how many. Safe on every node at once."""
         return await self._resetting.cancel(most)
 
     async def expire(self, keys: Sequence[Key], session: Session) -> None:
-        """Let the leases on these rows run out now."""
+        """Expire the leases on these rows now."""
         await self._resetting.expire(keys, session)
 
     async def fail(self, key: Key, message: str, session: Session) -> bool:
-        """Fail a row that is worked on, whose heartbeat is refused; returns whether the table accepts that."""
+        """Fail a processing row whose heartbeat is rejected; return whether the table accepts that."""
         return await self._outcomes.fail(key[1], key[0], message, session)
 
     async def log(self, rows: Sequence[tuple[Key, str]]) -> set[Key]:
-        """Write the execution logs of running attempts; returns those whose rows are locked now."""
+        """Write the execution logs of running attempts; return those whose rows are locked now."""
         told = [(id, token, entries) for (token, id), entries in rows]
-
-        async def send(part: Sequence[Sequence[Any]]) -> list[Any]:
-            return await self._acks.fetch(self._plan.sql["log"], *columns(part, 3))
-
-        found, refused = await split(told, send)
+        statement = self._plan.sql["log"]
+        found, refused = await split(told, lambda part: self._acks.fetch(statement, *columns(part, 3)))
         self.notes.add("log", [(each[0], error) for each, error in refused])
         return {key for key, _ in rows} & {(row["token"], self._plan.id(row["id"])) for row in found if row["locked"]}
 
@@ -234,7 +231,7 @@ class TableStore:
             async with asyncio.timeout(FAREWELL):
                 await self._resetting.tell()
         except Exception as error:
-            log.warning("could not note the refused rows of table %s: %s", self._name, error)
+            log.warning("could not record the rejected rows of table %s: %s", self._name, error)
         for session in (self._claims, self._acks, self._resets):
             await session.close()
 
@@ -246,7 +243,7 @@ class TableStore:
             return 0
         return min(most, options.total_jobs - self._claimed) if options.total_jobs else most
 
-    def _take(self, rows: Sequence[Claimed]) -> list[Job]:
+    def _take(self, rows: Sequence[ClaimedRows]) -> list[Job]:
         options, name = self._plan.options, self._name
         jobs = []
         for row in rows:
@@ -272,17 +269,15 @@ class TableStore:
         return jobs
 
     async def _release(self, keys: Sequence[Key]) -> tuple[int, set[Key]]:
-        """Hand rows back; returns how many went, and those that are locked."""
-        told = [Told(id, token, "queued") for token, id in keys]
-        written, locked = await self._outcomes.record(told)
+        """Release rows; return how many were released, and the keys of those that are locked."""
+        written, locked = await self._outcomes.record([Told(id, token, "queued") for token, id in keys])
         return len(written), locked
 
     async def _report_oversized(self) -> None:
         if self._plan.purse is None or not self._plan.purse.may_warn():
             return
         statement, values = self._plan.oversized()
-        rows = await self._claims.fetch(statement, MOST_OVERSIZED, *values)
-        if rows:
+        if rows := await self._claims.fetch(statement, MOST_OVERSIZED, *values):
             ids = [self._plan.id(row["id"]) for row in rows]
             log.warning("rows of table %s are bigger than the whole budget and will never run: %s", self._name, ids)
             telemetry.emit("table.oversized", table=self._name, ids=ids)

@@ -1,4 +1,4 @@
-"""Where: a condition with its values; text of the developer's own, values as parameters."""
+"""SQL conditions with values: the developer's text, and values as parameters."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Where:
         return hash((self.text, self.values))
 
     def numbered(self, after: int) -> str:
-        """The text with its parameters counted on from ``after``.
+        """Return the text with its parameters numbered after ``after``.
 
         >>> Where("a = $1 and b = '$1'", 7).numbered(3)
         "a = $4 and b = '$1'"
@@ -63,11 +63,11 @@ class Where:
 
 
 def conjunction(wheres: Sequence[Where], after: int) -> tuple[str, list[Any]]:
-    """All of them as ``and (…)``, each in parentheses, with their values; parameters count on from ``after``."""
+    """Join conditions as ``and (…)``, each in parentheses, with values; parameters are numbered after ``after``."""
     return "".join(_each(wheres, after)), [value for where in wheres for value in where.values]
 
 
 def _each(wheres: Sequence[Where], after: int) -> Iterator[str]:
     for where in wheres:
-        yield f"\n      and (\n{where.numbered(after)}\n)"  # on a line of its own, for it may end in a comment
+        yield f"\n      and (\n{where.numbered(after)}\n)"  # On a line of its own, because it may end in a comment.
         after += len(where.values)

@@ -1,7 +1,7 @@
-"""For the tests of your own application: run what is queued, consume what was appended, and say what should be there.
+"""Tools for the tests of your application: run queued jobs, consume appended events, assert on both.
 
-The fixtures are in ``plugin``, which pytest finds by itself. Names are imported when first used, so that a run
-of pytest that needs none of this does not pay for it.
+The fixtures are in ``plugin``, which pytest loads by itself. Names are imported when first used, so that a run
+of pytest that uses none of them does not become slower.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
         refute_enqueued_sync,
     )
     from howdah.testing.drained import Drained, JobsFailed, drain, drain_sync
-    from howdah.testing.notes import ConsumerFailure, Failure
+    from howdah.testing.recorder import ConsumerFailure, Failure
 
 _ROOMS = {
     "appended": ("assert_appended", "assert_appended_sync", "refute_appended", "refute_appended_sync"),
     "assertions": ("assert_enqueued", "assert_enqueued_sync", "refute_enqueued", "refute_enqueued_sync"),
     "drained": ("Drained", "JobsFailed", "drain", "drain_sync"),
-    "notes": ("ConsumerFailure", "Failure"),
+    "recorder": ("ConsumerFailure", "Failure"),
 }
 
 __all__ = [

@@ -13,16 +13,16 @@ from msgspec import inspect
 from howdah.app import Howdah
 from howdah.arguments import LARGEST, encode
 from howdah.errors import ArgumentError, ConfigError
-from howdah.log.event import Event, events_of, split_stream
-from howdah.log.types import Types
-from howdah.pg import sql
-from howdah.pg.borrow import is_native
+from howdah.events.event import Event, events_of, split_stream
+from howdah.events.types import EventTypes
+from howdah.postgres import sql
+from howdah.postgres.foreign import is_native
 from howdah.store import Transaction
-from howdah.testing.apart import complete, refuse_in_loop
-from howdah.testing.words import call
+from howdah.testing.sync import complete, refuse_in_loop
+from howdah.testing.wording import call
 
 MOST = 10_000
-"""Events that are looked at, the newest."""
+"""Maximum number of events that are searched, newest first."""
 MOST_SHOWN = 20
 
 
@@ -32,7 +32,7 @@ async def assert_appended(
     """Assert that such an event was appended, and return all of them, oldest first.
 
     ``app`` may be a connection of asyncpg or a Transaction instead, to see what is not committed yet. ``data``: an
-    object of an event class, or a dict; fields it does not name may be anything. ``count``: exactly so many.
+    object of an event class, or a dict; fields it does not name are not compared. ``count``: the exact number.
     """
     __tracebackhide__ = True
     wanted = _Wanted.of(app, stream, type, data)
@@ -78,7 +78,7 @@ def refute_appended_sync(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What an event must be like."""
+    """The expected event."""
 
     stream: str | None
     type: str | None
@@ -115,7 +115,7 @@ def _is_record(data: Any) -> bool:
 
 
 def _check_fields(cls: Any, data: Any) -> None:
-    """Refuse fields the class does not have: misspelt, they would never be found."""
+    """Reject fields the class does not have: a misspelt field would never match."""
     if not isinstance(cls, type) or not isinstance(data, Mapping):
         return
     shape = inspect.type_info(cls)
@@ -126,12 +126,12 @@ def _check_fields(cls: Any, data: Any) -> None:
                 raise ArgumentError(f"event {cls.__name__} has no field {name!r}; it has {', '.join(known)}")
 
 
-def _types(app: Any) -> Types:
-    return app.types if isinstance(app, Howdah) else Types(LARGEST)
+def _types(app: Any) -> EventTypes:
+    return app.types if isinstance(app, Howdah) else EventTypes(LARGEST)
 
 
 async def _look(app: Any, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
-    """The events that match, and the newest of the others."""
+    """Return the events that match, and the newest of the others."""
     if isinstance(app, Howdah):
         conn = await app.database.connect("look")
         try:
@@ -146,7 +146,7 @@ async def _look(app: Any, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
     raise ConfigError(f"give the app, a connection of asyncpg or a Transaction, got {type(app).__name__}")
 
 
-async def _find(conn: Any, schema: str, types: Types, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
+async def _find(conn: Any, schema: str, types: EventTypes, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
     find = sql.load("howdah.testing", schema=schema)["appended"]
     kind, id = split_stream(wanted.stream) if wanted.stream else (None, None)
     near = _events(await conn.fetch(find, kind, id, wanted.type, MOST), types)
@@ -157,8 +157,8 @@ async def _find(conn: Any, schema: str, types: Types, wanted: _Wanted) -> tuple[
     return found, others + [event for event in every if event.position not in seen]
 
 
-def _events(rows: Any, types: Types) -> list[Event]:
-    """Oldest first. JSON comes as text, whatever the connection makes of it."""
+def _events(rows: Any, types: EventTypes) -> list[Event]:
+    """Return the events, oldest first. JSON is read as text, independently of the codecs of the connection."""
     read = [{**row, "data": row["data"].encode(), "meta": row["meta"] and row["meta"].encode()} for row in rows]
     return events_of([list(row.values()) for row in read], types)[::-1]
 

@@ -16,17 +16,17 @@ from howdah.arguments import encode, reveal
 from howdah.errors import ArgumentError, ConfigError
 from howdah.job import State
 from howdah.jobs.rows import JobRow
-from howdah.pg import sql
-from howdah.secret import masked
+from howdah.postgres import sql
+from howdah.secrets import masked
 from howdah.task import Task
-from howdah.testing.apart import complete, refuse_in_loop
-from howdah.testing.words import call, line
+from howdah.testing.sync import complete, refuse_in_loop
+from howdah.testing.wording import call, line
 
 MOST = 10_000
-"""Jobs of one kind that are looked at."""
+"""Maximum number of jobs of one kind that are searched."""
 MOST_SHOWN = 20
 WITHIN = timedelta(seconds=1)
-"""How exactly ``run_at`` is met: server and test have clocks of their own."""
+"""Tolerance of ``run_at``: the clocks of server and test may differ."""
 LIVE = (State.QUEUED, State.RUNNING, None)
 
 
@@ -41,10 +41,10 @@ async def assert_enqueued(
     finished: bool = False,
     **kwargs: Any,
 ) -> list[JobRow]:
-    """Assert that a job of ``task`` with these arguments waits or runs, and return all such jobs, oldest first.
+    """Assert that a job of ``task`` with these arguments is queued or running, and return all such jobs, oldest first.
 
-    Arguments not named may be anything. ``count``: exactly so many; ``run_at``: due then, to the second, or so long
-    after it was enqueued; ``finished``: jobs that are over count as well.
+    Arguments not named are not compared. ``count``: the exact number; ``run_at``: when it is due, to the second, as a
+    time or as a delay after it was enqueued; ``finished``: finished jobs count as well.
     """
     __tracebackhide__ = True
     wanted = _Wanted.of(app, task, args, kwargs, queue, key, run_at, finished)
@@ -64,9 +64,9 @@ async def refute_enqueued(
     finished: bool = False,
     **kwargs: Any,
 ) -> None:
-    """Assert that no job of ``task`` with these arguments waits or runs (or, with ``finished``, ever did)."""
+    """Assert that no job of ``task`` with these arguments is queued or running (with ``finished``: or finished)."""
     __tracebackhide__ = True
-    if isinstance(task, str) and task not in app.handlers:  # misspelt, it would never be found
+    if isinstance(task, str) and task not in app.handlers:  # a misspelt name would never match
         near = difflib.get_close_matches(task, app.handlers, 1)
         raise ConfigError(f"no task is named {task!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     wanted = _Wanted.of(app, task, args, kwargs, queue, key, run_at, finished)
@@ -91,7 +91,7 @@ def refute_enqueued_sync(app: Howdah, task: Task[..., Any] | str, *args: Any, **
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What a job must be like."""
+    """The expected job."""
 
     kind: str
     args: dict[str, Any]
@@ -101,7 +101,7 @@ class _Wanted:
     run_at: datetime | timedelta | None
     finished: bool
     secrets: Sequence[str]
-    """Where in the arguments secrets are."""
+    """JSON pointers to the secrets in the arguments."""
 
     @classmethod
     def of(
@@ -150,7 +150,7 @@ class _Wanted:
 
 
 def _bind(task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments by name and the defaults of those not sent, as they look once they have travelled."""
+    """Return the arguments by name and the defaults of those not sent, in their JSON form."""
     injected = set(task.handler.arguments.injected.values())
     parameters = {
         name: parameter
@@ -178,7 +178,7 @@ def _plain(kind: str, values: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _look(app: Howdah, wanted: _Wanted) -> tuple[list[JobRow], list[JobRow]]:
-    """The jobs that match, and some that do not, those of the same kind first."""
+    """Return the jobs that match, and some that do not, those of the same kind first."""
     find = sql.load("howdah.testing", schema=app.database.schema)["find"]
     conn = await app.database.connect("look")
     try:
@@ -201,7 +201,7 @@ def _complain(wanted: _Wanted, found: list[JobRow], others: list[JobRow], count:
     elif not found:
         said.append("no job is enqueued at all; was the transaction committed?")
     if not wanted.finished and any(job.kind == wanted.kind and job.state not in LIVE for job in others):
-        said.append("jobs that are over do not count; pass finished=True if they should")
+        said.append("finished jobs do not count; pass finished=True to include them")
     return "\n".join(said)
 
 

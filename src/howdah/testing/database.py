@@ -11,32 +11,32 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from howdah.app import Howdah
 from howdah.errors import ConfigError
-from howdah.pg import migrate
-from howdah.pg.database import Database
-from howdah.pg.sql import render
-from howdah.testing.apart import complete
+from howdah.postgres import migrate
+from howdah.postgres.database import Database
+from howdah.postgres.sql import render
+from howdah.testing.sync import complete
 
 SETTINGS = {
-    "fsync": "off",  # a machine that loses power loses the test run, too
+    "fsync": "off",  # durability is not needed: a crash of the machine ends the test run as well
     "max_connections": "300",
 }
 PATIENCE = 120.0
 """Seconds to create or drop a database on a busy machine."""
 
 
-class Server(Protocol):
-    """A PostgreSQL on which databases can be made."""
+class TestDatabaseServer(Protocol):
+    """A PostgreSQL server on which databases can be created."""
 
     dsn: str
 
     def dsn_for(self, database: str) -> str:
-        """The DSN of one of its databases."""
+        """Return the DSN of one of its databases."""
         ...
 
 
 @dataclass(slots=True)
 class NamedServer:
-    """A server somebody else runs."""
+    """A server that is already running."""
 
     dsn: str
 
@@ -45,14 +45,14 @@ class NamedServer:
             raise ConfigError("the DSN of the test server must be a URL, as in postgresql://user@host/postgres")
 
     def dsn_for(self, database: str) -> str:
-        """The DSN of one of its databases."""
+        """Return the DSN of one of its databases."""
         return urlunsplit(urlsplit(self.dsn)._replace(path="/" + quote(database, safe="")))
 
 
 class Databases:
-    """Makes and drops the databases of one test run. The names are random: many runs can share a server."""
+    """Creates and drops the databases of one test run. Names are random, so that runs can share a server."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: TestDatabaseServer) -> None:
         self.server = server
         self._run = f"howdah_test_{secrets.token_hex(4)}"
         self._made = 0
@@ -65,11 +65,11 @@ class Databases:
         return name
 
     def drop(self, name: str) -> None:
-        """Drop a database, whoever is connected to it."""
+        """Drop a database, even if clients are connected to it."""
         self._say(render("drop database if exists {name} with (force)", {"name": name}))
 
     def settle(self, name: str) -> None:
-        """Disconnect whoever is connected, so that the database can be copied."""
+        """Disconnect all clients, so that the database can be copied."""
         self._say("select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", name)
 
     def _say(self, statement: str, *args: str) -> None:
@@ -84,20 +84,20 @@ class Databases:
 
 
 def migrate_to_newest(dsn: str, schema: str = "howdah") -> None:
-    """Bring the database to the schema this code needs."""
+    """Migrate the database to the schema version of this code."""
     complete(migrate.migrate(Database(dsn, schema=schema)))
 
 
 @contextmanager
 def connected(app: Howdah, dsn: str) -> Iterator[None]:
-    """Let ``app`` use this database for a while; afterwards it is as before, with no connection left open."""
+    """Let ``app`` use this database inside the block; afterwards restore the app and close its connections."""
     before = app._dsn
     app.connect_to(dsn)
     try:
         yield
     finally:
-        # A loop that is closed took its connections with it; one that runs closes them itself.
-        for loop in app._here.stopped:
+        # A closed loop has closed its connections; a running loop closes them itself.
+        for loop in app._clients.stopped:
             loop.run_until_complete(app.close())
         app.connect_to(dsn)
         app._dsn = before

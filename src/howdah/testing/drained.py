@@ -1,4 +1,4 @@
-"""Drain: run what is queued and consume what was appended, in this process, and say how it went."""
+"""Drain: run queued jobs and consume appended events in this process, and return the outcomes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from howdah import telemetry
 from howdah.app import Howdah
 from howdah.errors import ConsecutiveFailures, HowdahError
-from howdah.pg import sql
-from howdah.testing.apart import complete, refuse_in_loop
-from howdah.testing.notes import ConsumerFailure, Failure, Notes, current
-from howdah.work.options import WorkerOptions
+from howdah.postgres import sql
+from howdah.testing.recorder import ConsumerFailure, DrainRecorder, Failure, current
+from howdah.testing.sync import complete, refuse_in_loop
+from howdah.worker.options import WorkerOptions
 
 ROUNDS = 100
-"""Nodes that are started before a drain gives up: a job that always snoozes never ends."""
+"""Number of nodes started before a drain gives up: a job that always snoozes never ends."""
 MOST_SHOWN = 10
 COUNTED = ("ok", "retry", "failed", "poison", "cancelled", "snoozed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What a drain did: how attempts of jobs ended, how many events were consumed, and what raised."""
+    """Result of a drain: outcomes of attempts, number of consumed events, and the failures."""
 
     ok: int = 0
     retry: int = 0
@@ -32,24 +32,24 @@ class Drained:
     errors: Sequence[Failure] = ()
     """Every attempt that raised, in the order they ended."""
     consumed: int = 0
-    """Events that went through a consumer; one that two consumers follow counts twice."""
+    """Number of consumed events; an event consumed by two consumers counts twice."""
     consumer_errors: Sequence[ConsumerFailure] = ()
-    """Every time a consumer raised."""
+    """Every failure of a consumer."""
 
 
 class JobsFailed(AssertionError):
-    """Jobs or consumers raised while they were drained."""
+    """Jobs or consumers raised during a drain."""
 
     def __init__(
         self, failures: Sequence[Failure], drained: Drained, consumers: Sequence[ConsumerFailure] = ()
     ) -> None:
         self.failures = failures
-        """The last attempt of each job that did not get past its error."""
+        """Last attempt of each job that did not succeed later."""
         self.consumers = consumers
-        """The events that consumers did not get past, or set aside."""
+        """Events that a consumer stopped at or parked."""
         self.drained = drained
         who = [_count(len(failures), "job"), _count(len(consumers), "consumer")]
-        said = [f"{' and '.join(filter(None, who))} raised; pass raise_failures=False if that is what you test"]
+        said = [f"{' and '.join(filter(None, who))} raised; pass raise_failures=False if the failure is expected"]
         every = [*failures, *consumers]
         said += [str(failure) for failure in every[:MOST_SHOWN]]
         if len(every) > MOST_SHOWN:
@@ -69,16 +69,16 @@ async def drain(
     scheduled: bool = False,
     raise_failures: bool = True,
 ) -> Drained:
-    """Run what is queued, consume what was appended, and what either causes, until nothing is left to do now.
+    """Run queued jobs and consume appended events, including those they cause, until no work is due.
 
-    ``scheduled``: what waits for its time or for a retry is run as well, without waiting. A job or a consumer that
-    raised and did not get past it raises :class:`JobsFailed`, unless ``raise_failures`` is false.
+    ``scheduled``: scheduled jobs and retries are run as well, without waiting. If a job or a consumer raised and did
+    not succeed later, :class:`JobsFailed` is raised, unless ``raise_failures`` is false.
     """
     chosen = None if queues is None else [queues] if isinstance(queues, str) else list(queues)
     options = WorkerOptions(
         drain=True, notify=False, slots=slots, queues=None if chosen is None else dict.fromkeys(chosen)
     )
-    notes = Notes()
+    notes = DrainRecorder()
     mine = current.set(notes)
     unsubscribe = telemetry.subscribe(notes.hear)
     try:
@@ -118,7 +118,9 @@ def drain_sync(
     return complete(work())
 
 
-async def _work(app: Howdah, options: WorkerOptions, queues: list[str] | None, scheduled: bool, notes: Notes) -> None:
+async def _work(
+    app: Howdah, options: WorkerOptions, queues: list[str] | None, scheduled: bool, notes: DrainRecorder
+) -> None:
     statements = sql.load("howdah.testing", schema=app.database.schema)
     kinds, consumers = list(app.handlers), list(app.consumers)
     most = {name: consumer.options.max_failures for name, consumer in app.consumers.items()}
@@ -128,7 +130,7 @@ async def _work(app: Howdah, options: WorkerOptions, queues: list[str] | None, s
             try:
                 await app.conductor(options, upkeep=False).run()
             except ConsecutiveFailures:
-                return  # noted, like every failure
+                return  # recorded like every failure
             if scheduled and (await conn.fetchval(statements["hasten"], queues, kinds) or notes.to_retry(most)):
                 continue
             if await conn.fetchval(statements["left"], queues, kinds):

@@ -1,6 +1,6 @@
-"""Fixtures for pytest. No server is started, and nothing imported, before a fixture is asked for.
+"""Fixtures for pytest. No server is started, and no module imported, before a fixture is used.
 
-They are plain functions, so that they serve synchronous tests as well as those run by anyio or pytest-asyncio.
+They are plain functions, so that they work in synchronous tests and in tests run by anyio or pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     from howdah.app import Howdah
-    from howdah.testing.database import Databases, Server
+    from howdah.testing.database import Databases, TestDatabaseServer
 
 Prepare = Callable[[str], object]
 Bind = Callable[["Howdah"], "Howdah"]
@@ -25,7 +25,7 @@ BOUND: pytest.StashKey[list[Howdah]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Say which server and which app to use."""
+    """Add the options that set the server and the app."""
     parser.getgroup("howdah").addoption(
         "--howdah-dsn",
         metavar="DSN",
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Close the connections of an asynchronous test in its own event loop, which is gone when fixtures end."""
+    """Close the connections of an asynchronous test in its own event loop, which is closed before fixtures end."""
     test, apps = getattr(item, "obj", None), item.stash.get(BOUND, None)
     if not apps or not inspect.iscoroutinefunction(test):
         return (yield)
@@ -49,9 +49,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 @pytest.fixture(scope="session")
-def howdah_server(pytestconfig: pytest.Config) -> Iterator[Server]:
+def howdah_server(pytestconfig: pytest.Config) -> Iterator[TestDatabaseServer]:
     """The PostgreSQL of this run: ``dsn`` of a user who may create databases, ``dsn_for(database)``."""
-    from howdah.pg import embedded
+    from howdah.postgres.embedded import server as embedded
     from howdah.testing.database import SETTINGS, NamedServer
 
     named = pytestconfig.getoption("--howdah-dsn") or os.environ.get("HOWDAH_TEST_DSN")
@@ -64,13 +64,13 @@ def howdah_server(pytestconfig: pytest.Config) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def howdah_prepare() -> Prepare | None:
-    """What to do once with the migrated template, given its DSN: override it to create your own tables."""
+    """Function that is called once with the DSN of the migrated template; override it to create your own tables."""
     return None
 
 
 @pytest.fixture(scope="session")
-def howdah_databases(howdah_server: Server) -> Databases:
-    """Makes the databases of this run."""
+def howdah_databases(howdah_server: TestDatabaseServer) -> Databases:
+    """Creates the databases of this run."""
     from howdah.testing.database import Databases
 
     return Databases(howdah_server)
@@ -78,7 +78,7 @@ def howdah_databases(howdah_server: Server) -> Databases:
 
 @pytest.fixture(scope="session")
 def howdah_template(howdah_databases: Databases, howdah_prepare: Prepare | None) -> Iterator[str]:
-    """The name of the database that every test gets a copy of."""
+    """Name of the template database that every test gets a copy of."""
     from howdah.testing.database import migrate_to_newest
 
     name = howdah_databases.create()
@@ -103,7 +103,7 @@ def howdah_dsn(howdah_databases: Databases, howdah_template: str) -> Iterator[st
 
 @pytest.fixture
 def howdah_bind(request: pytest.FixtureRequest, howdah_dsn: str) -> Iterator[Bind]:
-    """Lets an app use the fresh database until the test is over: ``howdah_bind(app)`` returns the app."""
+    """Function that lets an app use the fresh database during the test: ``howdah_bind(app)`` returns the app."""
     from howdah.testing.database import connected, migrate_to_newest
 
     bound = request.node.stash.setdefault(BOUND, [])
@@ -122,13 +122,13 @@ def howdah_bind(request: pytest.FixtureRequest, howdah_dsn: str) -> Iterator[Bin
 
 @pytest.fixture
 def howdah_app(pytestconfig: pytest.Config, howdah_bind: Bind) -> Howdah:
-    """The app of the option ``howdah_app``, on a fresh database; override it to make the app otherwise."""
+    """The app of the option ``howdah_app``, on a fresh database; override it to make the app in another way."""
     from howdah.config import load_app
 
     name = pytestconfig.getini("howdah_app")
     if not name:
         pytest.fail(
-            "no app is named; set howdah_app = module:attribute in the configuration of pytest, or define a fixture"
+            "no app is configured; set howdah_app = module:attribute in the pytest configuration, or define a fixture"
             " howdah_app that returns howdah_bind(app)",
             pytrace=False,
         )

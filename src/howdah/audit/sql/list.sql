@@ -1,8 +1,8 @@
--- list: what was done, newest first.
+-- list: audit entries, newest first.
 -- in:  $1 who, $2 via, $3 verb, $4 thing (each text or null), $5 since, $6 until timestamptz or null, $7 before int8, $8 rows int
--- out: the fields of Entry
+-- out: the fields of AuditEntry
 --
--- COALESCE hides the filters from the planner, so that it goes down the ids.
+-- COALESCE hides the filters from the planner, so that it scans the ids downwards.
 
 select a.id, a.at, a.who, a.via, a.address, a.verb, a.thing, a.ids, a.filter, a.before, a.after, a.count
 from {schema}.audit a

@@ -1,7 +1,7 @@
--- list_of: what was done to one thing, newest first.
+-- list_of: audit entries of one object, newest first.
 -- in:  $1 who, $2 via, $3 verb, $4 thing (each text or null), $5 since, $6 until timestamptz or null, $7 before int8, $8 rows int,
 --      $9 id text
--- out: the fields of Entry
+-- out: the fields of AuditEntry
 
 with found as materialized (
     select a.* from {schema}.audit a where a.ids @> array[$9::text]

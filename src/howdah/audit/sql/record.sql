@@ -1,4 +1,4 @@
--- record: add what somebody did, in the transaction that does it.
+-- record: add an audit entry, in the transaction of the action.
 -- in:  $1 who, $2 via, $3 address or null, $4 verb, $5 thing, $6 ids text[], $7 filter, $8 before, $9 after (each json as text,
 --      or null), $10 count int8
 

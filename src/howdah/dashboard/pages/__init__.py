@@ -1,7 +1,7 @@
 """Every page of the dashboard."""
 
+from howdah.dashboard.pages import actions as acts
 from howdah.dashboard.pages import (
-    acts,
     audit,
     consumers,
     enqueue,
@@ -17,9 +17,9 @@ from howdah.dashboard.pages import (
     schedules,
     tables,
 )
-from howdah.dashboard.visit import Page
+from howdah.dashboard.request import DashboardPage
 
-PAGES: list[Page] = [
+PAGES: list[DashboardPage] = [
     *overview.PAGES,
     *jobs.PAGES,
     *job.PAGES,

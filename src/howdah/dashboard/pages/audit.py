@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from howdah.dashboard.visit import Page, Visit
+from howdah.dashboard.request import DashboardPage, DashboardRequest
 
 ON_A_PAGE = 50
 FIELDS = ("who", "via", "verb", "thing", "id")
 
 
-async def audit(visit: Visit) -> Response:
+async def audit(visit: DashboardRequest) -> Response:
     """One page of it."""
     said = {name: visit.param(name).strip() for name in FIELDS}
     scope = {name: value or None for name, value in said.items()}
@@ -19,4 +19,4 @@ async def audit(visit: Visit) -> Response:
     return visit.page("audit.html", entries=entries, asked=said, next=entries[-1].id if full else None)
 
 
-PAGES = [Page("GET", "/audit", "read", audit)]
+PAGES = [DashboardPage("GET", "/audit", "read", audit)]

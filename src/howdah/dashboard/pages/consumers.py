@@ -7,20 +7,20 @@ from typing import cast
 
 from starlette.responses import Response
 
-from howdah.dashboard.refusal import Refused
-from howdah.dashboard.visit import Page, Visit
-from howdah.log.admin import To
+from howdah.dashboard.errors import RequestError
+from howdah.dashboard.request import DashboardPage, DashboardRequest
+from howdah.events.admin import To
 
 PARKED_ON_A_PAGE = 50
 
 
-async def consumers(visit: Visit) -> Response:
+async def consumers(visit: DashboardRequest) -> Response:
     """Every consumer, part by part, and the log they follow."""
     log = visit.site.log
     return visit.page("consumers.html", consumers=await log.consumers(), status=await log.status())
 
 
-async def consumer(visit: Visit) -> Response:
+async def consumer(visit: DashboardRequest) -> Response:
     """One consumer, with what it set aside."""
     name, log = visit.param("name"), visit.site.log
     after = visit.number("after", 0) or 0
@@ -36,7 +36,7 @@ async def consumer(visit: Visit) -> Response:
     )
 
 
-async def pause(visit: Visit) -> Response:
+async def pause(visit: DashboardRequest) -> Response:
     """Let it rest."""
     name = visit.field("name")
     if not visit.sure():
@@ -49,20 +49,20 @@ async def pause(visit: Visit) -> Response:
     return visit.go("/consumer", f"Consumer {name} is paused.", name=name)
 
 
-async def resume(visit: Visit) -> Response:
+async def resume(visit: DashboardRequest) -> Response:
     """Let it go on."""
     name = visit.field("name")
     if not visit.sure():
         return visit.ask(
             f"Resume consumer {name}?",
             verb="Resume",
-            detail="It goes on where it stands. If it halted on an event, that event is tried again.",
+            detail="It resumes at its position. If it halted on an event, that event is tried again.",
         )
     was = await visit.site.log.resume(name)
-    return visit.go("/consumer", f"Consumer {name} {'goes on' if was else 'did not rest'}.", name=name)
+    return visit.go("/consumer", f"Consumer {name} {'resumed' if was else 'was not paused'}.", name=name)
 
 
-async def skip(visit: Visit) -> Response:
+async def skip(visit: DashboardRequest) -> Response:
     """Go past the event it failed on."""
     name = visit.field("name")
     if not visit.sure():
@@ -76,7 +76,7 @@ async def skip(visit: Visit) -> Response:
     return visit.go("/consumer", f"Consumer {name} skipped {_positions(left)}.", name=name)
 
 
-async def reset(visit: Visit) -> Response:
+async def reset(visit: DashboardRequest) -> Response:
     """Move it to another position."""
     name, to = visit.field("name"), _to(visit.field("to"))
     if not visit.sure():
@@ -91,7 +91,7 @@ async def reset(visit: Visit) -> Response:
     return visit.go("/consumer", f"Consumer {name} stands at {position:,} now.", name=name)
 
 
-async def retry_parked(visit: Visit) -> Response:
+async def retry_parked(visit: DashboardRequest) -> Response:
     """Have events that were set aside tried again."""
     name, chosen = visit.field("name"), visit.numbers("position") or None
     what = "all parked events" if chosen is None else f"{len(chosen)} parked event{'s' * (len(chosen) > 1)}"
@@ -101,7 +101,7 @@ async def retry_parked(visit: Visit) -> Response:
     return visit.go("/consumer", f"{len(tried)} parked events of {name} are tried again.", name=name)
 
 
-async def drop_parked(visit: Visit) -> Response:
+async def drop_parked(visit: DashboardRequest) -> Response:
     """Forget events that were set aside."""
     name, chosen = visit.field("name"), visit.numbers("position") or None
     what = "all parked events" if chosen is None else f"{len(chosen)} parked event{'s' * (len(chosen) > 1)}"
@@ -130,19 +130,19 @@ def _to(text: str) -> To:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise Refused(
+        raise RequestError(
             400, f"{text[:60]!r} is no position.", "Give beginning, end, a number or a moment like 2026-01-31T12:00."
         ) from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 PAGES = [
-    Page("GET", "/consumers", "read", consumers),
-    Page("GET", "/consumer", "read", consumer),
-    Page("POST", "/consumer/pause", "all", pause),
-    Page("POST", "/consumer/resume", "all", resume),
-    Page("POST", "/consumer/skip", "all", skip),
-    Page("POST", "/consumer/reset", "all", reset),
-    Page("POST", "/consumer/retry-parked", "all", retry_parked),
-    Page("POST", "/consumer/drop-parked", "all", drop_parked),
+    DashboardPage("GET", "/consumers", "read", consumers),
+    DashboardPage("GET", "/consumer", "read", consumer),
+    DashboardPage("POST", "/consumer/pause", "all", pause),
+    DashboardPage("POST", "/consumer/resume", "all", resume),
+    DashboardPage("POST", "/consumer/skip", "all", skip),
+    DashboardPage("POST", "/consumer/reset", "all", reset),
+    DashboardPage("POST", "/consumer/retry-parked", "all", retry_parked),
+    DashboardPage("POST", "/consumer/drop-parked", "all", drop_parked),
 ]

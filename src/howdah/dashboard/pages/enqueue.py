@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from howdah.dashboard.choice import moment
-from howdah.dashboard.refusal import Refused
-from howdah.dashboard.visit import Page, Visit
+from howdah.dashboard.errors import RequestError
+from howdah.dashboard.job_filter import moment
+from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.errors import ArgumentError
 from howdah.task import Task
 
@@ -22,13 +22,13 @@ class Field(NamedTuple):
     type: str
     """As the task says it."""
     plain: bool
-    """Whether it is text as it is; else it is JSON."""
+    """True if it is text as it is; else it is JSON."""
     secret: bool
     required: bool
     default: str
 
 
-async def form(visit: Visit) -> Response:
+async def form(visit: DashboardRequest) -> Response:
     """The task is chosen first, then its arguments are asked for."""
     kind = visit.param("kind")
     task = _task(visit, kind) if kind else None
@@ -42,7 +42,7 @@ async def form(visit: Visit) -> Response:
     )
 
 
-async def enqueue(visit: Visit) -> Response:
+async def enqueue(visit: DashboardRequest) -> Response:
     """Enqueue one job."""
     kind = visit.field("kind")
     task = _task(visit, kind)
@@ -51,7 +51,7 @@ async def enqueue(visit: Visit) -> Response:
     try:
         job = task.using(**how).job(**arguments) if how else task.job(**arguments)
     except ArgumentError as error:
-        raise Refused(400, f"{error}.", "Correct the arguments and try again.") from None
+        raise RequestError(400, f"{error}.", "Correct the arguments and try again.") from None
     if not visit.sure():
         return visit.ask(f"Enqueue {kind}?", verb="Enqueue", detail=f"One job, to queue {job.queue}.")
     made = await visit.site.enqueue(job)
@@ -60,7 +60,7 @@ async def enqueue(visit: Visit) -> Response:
 
 
 def ask(task: Task[..., Any]) -> list[Field]:
-    """What to ask for."""
+    """Return the fields of the form."""
     handler, asked = task.handler, []
     for name, each in inspect.signature(handler.function).parameters.items():
         if name in handler.arguments.injected.values():
@@ -73,7 +73,7 @@ def ask(task: Task[..., Any]) -> list[Field]:
     return asked
 
 
-def read(visit: Visit, task: Task[..., Any]) -> list[tuple[str, Any]]:
+def read(visit: DashboardRequest, task: Task[..., Any]) -> list[tuple[str, Any]]:
     """The arguments that were given."""
     given = []
     for field in ask(task):
@@ -87,18 +87,22 @@ def read(visit: Visit, task: Task[..., Any]) -> list[tuple[str, Any]]:
             given.append((field.name, msgspec.json.decode(text)))
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             said = "" if field.secret else f": {text[:60]!r}"
-            raise Refused(400, f"{field.name} ({field.type}) is not JSON{said}.", "Texts need quotes there.") from None
+            raise RequestError(
+                400, f"{field.name} ({field.type}) is not JSON{said}.", "Texts need quotes there."
+            ) from None
     return given
 
 
-def _how(visit: Visit) -> dict[str, Any]:
+def _how(visit: DashboardRequest) -> dict[str, Any]:
     said: dict[str, Any] = {"queue": visit.field("queue", "").strip(), "key": visit.field("key", "").strip()}
     for name in ("priority", "delay"):
         text = visit.field(name, "").strip()
         try:
             said[name] = (int if name == "priority" else float)(text) if text else ""
         except ValueError:
-            raise Refused(400, f"{name} must be a number, got {text[:40]!r}.", "Correct it and try again.") from None
+            raise RequestError(
+                400, f"{name} must be a number, got {text[:40]!r}.", "Correct it and try again."
+            ) from None
     said["run_at"] = moment("run_at", visit.field("run_at", "").strip()) or ""
     return {name: value for name, value in said.items() if value != ""}
 
@@ -112,14 +116,16 @@ def _text(default: Any, plain: bool) -> str:
         return ""
 
 
-def _task(visit: Visit, kind: str) -> Task[..., Any]:
+def _task(visit: DashboardRequest, kind: str) -> Task[..., Any]:
     task = visit.site.app.tasks.get(kind)
     if task is None:
-        raise Refused(404, f"There is no task {kind[:100]!r} here.", "Serve with -a module:app to enqueue its tasks.")
+        raise RequestError(
+            404, f"There is no task {kind[:100]!r} here.", "Serve with -a module:app to enqueue its tasks."
+        )
     return task
 
 
 PAGES = [
-    Page("GET", "/enqueue", "all", form),
-    Page("POST", "/enqueue", "all", enqueue),
+    DashboardPage("GET", "/enqueue", "all", form),
+    DashboardPage("POST", "/enqueue", "all", enqueue),
 ]

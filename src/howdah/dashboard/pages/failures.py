@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from howdah.dashboard.visit import Page, Visit
+from howdah.dashboard.request import DashboardPage, DashboardRequest
 
 LOOKED_AT, MOST = 2000, 10_000
 """Failures that are looked at, at first and when asked for more: each costs the server some 50 µs."""
 SPANS = {"hour": 3600.0, "day": 86400.0, "week": 7 * 86400.0, "all": None}
 
 
-async def failures(visit: Visit) -> Response:
+async def failures(visit: DashboardRequest) -> Response:
     """The largest group first."""
     since = visit.param("since", "day")
     since = since if since in SPANS else "day"
@@ -33,4 +33,4 @@ async def failures(visit: Visit) -> Response:
     )
 
 
-PAGES = [Page("GET", "/failures", "read", failures)]
+PAGES = [DashboardPage("GET", "/failures", "read", failures)]

@@ -1,4 +1,4 @@
-"""One job: what it is, how it went, what it said, and why it does not run."""
+"""The page of one job: fields, history, log lines, and why it does not run."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from howdah.dashboard.choice import mark
-from howdah.dashboard.refusal import Refused
-from howdah.dashboard.visit import Page, Visit
-from howdah.jobs.rows import JobRow
-from howdah.jobs.shown import shown
-from howdah.secret import marks
+from howdah.dashboard.errors import RequestError
+from howdah.dashboard.job_filter import mark
+from howdah.dashboard.request import DashboardPage, DashboardRequest
+from howdah.jobs.rows import JobRow, shown
+from howdah.secrets import marks
 
 MOST_LINES = 500
 
 
-class Step(NamedTuple):
+class LifeStep(NamedTuple):
     """One thing that happened to a job."""
 
     at: Any
@@ -28,12 +27,12 @@ class Step(NamedTuple):
     trace: str | None = None
 
 
-async def job(visit: Visit) -> Response:
+async def job(visit: DashboardRequest) -> Response:
     """All that is known of it."""
     id, site = visit.request.path_params["id"], visit.site
     row = await site.admin.get(id) if id < 2**63 else None
     if row is None:
-        raise Refused(404, f"There is no job {id}.", "It may have been deleted or pruned.")
+        raise RequestError(404, f"There is no job {id}.", "It may have been deleted or pruned.")
     seen = shown(row, site.redact)
     lines = await site.fetch("last_lines", id, MOST_LINES)
     [said] = await site.fetch("progress", id) or [None]
@@ -52,9 +51,9 @@ async def job(visit: Visit) -> Response:
     )
 
 
-def steps(job: JobRow) -> list[Step]:
-    """What happened to it, in order."""
-    found = [Step(job.enqueued_at, "", f"enqueued to {job.queue}")]
+def steps(job: JobRow) -> list[LifeStep]:
+    """Return the history of the job, in order."""
+    found = [LifeStep(job.enqueued_at, "", f"enqueued to {job.queue}")]
     for each in job.attempts:
         where = f" on {each.node_name or each.node}" if each.node else ""
         kind = "warn" if each.outcome in ("retry", "lost") else "bad"
@@ -62,20 +61,20 @@ def steps(job: JobRow) -> list[Step]:
             each.outcome, each.outcome
         )
         error = ": ".join(filter(None, (each.error, each.message)))
-        found.append(Step(each.ended_at, kind, f"attempt {each.attempt}{where} {what}", error, each.traceback))
+        found.append(LifeStep(each.ended_at, kind, f"attempt {each.attempt}{where} {what}", error, each.traceback))
     if job.state == "running":
-        found.append(Step(job.started_at, "now", f"attempt {job.attempt} runs on {job.node_name or job.node}"))
+        found.append(LifeStep(job.started_at, "now", f"attempt {job.attempt} runs on {job.node_name or job.node}"))
     elif job.state == "done":
         where = f" on {job.node_name or job.node}" if job.node else ""
-        found.append(Step(job.finished_at, "good", f"done by attempt {job.attempt}{where}"))
+        found.append(LifeStep(job.finished_at, "good", f"done by attempt {job.attempt}{where}"))
     elif job.state in ("failed", "cancelled") and not (job.attempts and job.attempts[-1].outcome == job.state):
-        found.append(Step(job.finished_at, "bad", job.state, job.error or ""))
+        found.append(LifeStep(job.finished_at, "bad", job.state, job.error or ""))
     elif job.state == "queued":
-        found.append(Step(job.run_at, "now", "waits"))
+        found.append(LifeStep(job.run_at, "now", "waits"))
     return found
 
 
-def _run(visit: Visit, job: JobRow, row: Any) -> dict[str, Any]:
+def _run(visit: DashboardRequest, job: JobRow, row: Any) -> dict[str, Any]:
     redact = visit.site.redact
     spec, result = (None if row[name] is None else msgspec.json.decode(row[name]) for name in ("spec", "result"))
     return {
@@ -85,7 +84,7 @@ def _run(visit: Visit, job: JobRow, row: Any) -> dict[str, Any]:
     }
 
 
-def _trace(visit: Visit, job: JobRow) -> tuple[str, str | None] | None:
+def _trace(visit: DashboardRequest, job: JobRow) -> tuple[str, str | None] | None:
     """The id of its trace, and where it is shown."""
     parts = (job.trace or "").split("-")
     if len(parts) != 4:
@@ -94,4 +93,4 @@ def _trace(visit: Visit, job: JobRow) -> tuple[str, str | None] | None:
     return parts[1], where.replace("{trace}", parts[1]) if where else None
 
 
-PAGES = [Page("GET", "/jobs/{id:int}", "read", job)]
+PAGES = [DashboardPage("GET", "/jobs/{id:int}", "read", job)]

@@ -6,16 +6,16 @@ import asyncio
 
 from starlette.responses import Response
 
-from howdah.dashboard.choice import chosen, fields, mark
-from howdah.dashboard.site import PATIENCE
-from howdah.dashboard.visit import Page, Visit
+from howdah.dashboard.context import PATIENCE
+from howdah.dashboard.job_filter import chosen, fields, mark
+from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.job import State
-from howdah.jobs.shown import shown
+from howdah.jobs.rows import shown
 
 ON_A_PAGE = 50
 
 
-async def jobs(visit: Visit) -> Response:
+async def jobs(visit: DashboardRequest) -> Response:
     """One page of them."""
     site, filter = visit.site, chosen(visit.param)
     page, reading = await asyncio.gather(
@@ -39,4 +39,4 @@ async def jobs(visit: Visit) -> Response:
     )
 
 
-PAGES = [Page("GET", "/jobs", "read", jobs)]
+PAGES = [DashboardPage("GET", "/jobs", "read", jobs)]

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from howdah.dashboard.visit import Page, Visit
-from howdah.log.event import Event
+from howdah.dashboard.request import DashboardPage, DashboardRequest
+from howdah.events.event import Event
 from howdah.redact import Redact
 
 ON_A_PAGE = 50
 LONGEST_TEASER = 160
 
 
-async def log(visit: Visit) -> Response:
+async def log(visit: DashboardRequest) -> Response:
     """The newest events first; of one stream, of some types, or before a position."""
     stream, types = visit.param("stream").strip(), visit.param("types").split()
     before, only = visit.number("before"), visit.param("only").split()
@@ -43,7 +43,7 @@ async def log(visit: Visit) -> Response:
     )
 
 
-async def event(visit: Visit) -> Response:
+async def event(visit: DashboardRequest) -> Response:
     """One event."""
     position = visit.request.path_params["position"]
     found = await visit.site.reader.read(
@@ -74,6 +74,6 @@ def _place(event: Event, stream: str) -> int:
 
 
 PAGES = [
-    Page("GET", "/log", "read", log),
-    Page("GET", "/log/{position:int}", "read", event),
+    DashboardPage("GET", "/log", "read", log),
+    DashboardPage("GET", "/log/{position:int}", "read", event),
 ]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from howdah.dashboard.logins import LASTS
-from howdah.dashboard.visit import Page, Visit
+from howdah.dashboard.request import DashboardPage, DashboardRequest
+from howdah.dashboard.sessions import LASTS
 
 SESSION = "__Host-howdah"
 SESSION_PLAIN = "howdah-session"
 """Where there is no TLS, a browser takes no cookie that is only for TLS."""
 
 
-async def form(visit: Visit) -> Response:
+async def form(visit: DashboardRequest) -> Response:
     """The page to sign in on."""
     return visit.page("login.html", to=_inside(visit.param("to")), wrong=False)
 
 
-async def sign_in(visit: Visit) -> Response:
+async def sign_in(visit: DashboardRequest) -> Response:
     """Check a password or token."""
     dashboard = visit.request.state.dashboard
     dashboard.throttle.check(visit.address)
@@ -41,7 +41,7 @@ async def sign_in(visit: Visit) -> Response:
     return response
 
 
-async def sign_out(visit: Visit) -> Response:
+async def sign_out(visit: DashboardRequest) -> Response:
     """End the session."""
     for name in (SESSION, SESSION_PLAIN):
         if id := visit.request.cookies.get(name):
@@ -53,12 +53,12 @@ async def sign_out(visit: Visit) -> Response:
 
 
 def _inside(to: str) -> str:
-    """A place within the dashboard, or its first page: nobody is sent elsewhere by a login."""
+    """Return a path within the dashboard, or its first page: a login must not redirect to another site."""
     return to if to.startswith("/") and not to.startswith(("//", "/\\")) and "\n" not in to else "/"
 
 
 LOGIN = [
-    Page("GET", "/login", "nothing", form),
-    Page("POST", "/login", "nothing", sign_in),
-    Page("POST", "/logout", "nothing", sign_out),
+    DashboardPage("GET", "/login", "nothing", form),
+    DashboardPage("POST", "/login", "nothing", sign_in),
+    DashboardPage("POST", "/logout", "nothing", sign_out),
 ]

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from howdah.dashboard.refusal import Refused
-from howdah.dashboard.visit import Page, Visit
+from howdah.dashboard.errors import RequestError
+from howdah.dashboard.request import DashboardPage, DashboardRequest
 
 RUNNING_ON_A_PAGE = 50
 
 
-async def nodes(visit: Visit) -> Response:
+async def nodes(visit: DashboardRequest) -> Response:
     """The live ones, or all."""
     everything = visit.param("all") == "yes"
     return visit.page("nodes.html", nodes=await visit.site.admin.nodes(all=everything), everything=everything)
 
 
-async def node(visit: Visit) -> Response:
+async def node(visit: DashboardRequest) -> Response:
     """One node, and the jobs it holds."""
     id = visit.request.path_params["id"]
     found = [each for each in await visit.site.admin.nodes(all=True) if each.id == id]
     if not found:
-        raise Refused(404, f"There is no node {id}.", "It may be gone for long.")
+        raise RequestError(404, f"There is no node {id}.", "It may be gone for long.")
     running = await visit.site.fetch("running_on", id, RUNNING_ON_A_PAGE)
     [more] = await visit.site.fetch("node", id)
     return visit.page("node.html", node=found[0], running=running, more=more)
 
 
-async def drain(visit: Visit) -> Response:
+async def drain(visit: DashboardRequest) -> Response:
     """Ask a node to end."""
     [id] = visit.numbers("id", 2**31 - 1) or [0]
     if not visit.sure():
@@ -42,7 +42,7 @@ async def drain(visit: Visit) -> Response:
 
 
 PAGES = [
-    Page("GET", "/nodes", "read", nodes),
-    Page("GET", "/nodes/{id:int}", "read", node),
-    Page("POST", "/nodes/drain", "all", drain),
+    DashboardPage("GET", "/nodes", "read", nodes),
+    DashboardPage("GET", "/nodes/{id:int}", "read", node),
+    DashboardPage("POST", "/nodes/drain", "all", drain),
 ]

@@ -1,4 +1,4 @@
-"""Overview: how it goes, at a glance: what waits, how fast it goes, what needs somebody."""
+"""The overview page: waiting jobs, rates, and problems that need attention."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from howdah.dashboard.visit import Page, Visit
-from howdah.observe.reading import Reading
+from howdah.dashboard.request import DashboardPage, DashboardRequest
+from howdah.observe.snapshot import Snapshot
 
 LATE = 60.0
-"""Seconds somebody may wait in a queue before it is worth a word."""
+"""Seconds of waiting in a queue after which it is highlighted."""
 FAILURES = 6
 RUNNING = 8
 SAMPLE = 1000
@@ -19,7 +19,7 @@ SAMPLE = 1000
 
 
 class Worry(NamedTuple):
-    """Something somebody should look at."""
+    """A problem that needs attention."""
 
     kind: str
     """bad or warn."""
@@ -28,7 +28,7 @@ class Worry(NamedTuple):
     """Where."""
 
 
-async def overview(visit: Visit) -> Response:
+async def overview(visit: DashboardRequest) -> Response:
     """The first page."""
     site = visit.site
     reading, [speed], failures = await asyncio.gather(
@@ -48,7 +48,7 @@ async def overview(visit: Visit) -> Response:
     )
 
 
-def worries(visit: Visit, reading: Reading) -> list[Worry]:
+def worries(visit: DashboardRequest, reading: Snapshot) -> list[Worry]:
     """The worst first."""
     found = [
         Worry("bad", f"Consumer {each.name} is halted", visit.url("/consumer", name=each.name))
@@ -79,4 +79,4 @@ def worries(visit: Visit, reading: Reading) -> list[Worry]:
     return found
 
 
-PAGES = [Page("GET", "/", "read", overview)]
+PAGES = [DashboardPage("GET", "/", "read", overview)]

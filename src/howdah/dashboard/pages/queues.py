@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from howdah.dashboard.visit import Page, Visit
+from howdah.dashboard.request import DashboardPage, DashboardRequest
 
 
-async def queues(visit: Visit) -> Response:
+async def queues(visit: DashboardRequest) -> Response:
     """Every queue."""
     return visit.page("queues.html", queues=await visit.site.admin.queues())
 
 
-async def pause(visit: Visit) -> Response:
+async def pause(visit: DashboardRequest) -> Response:
     """Stop claiming from a queue."""
     queue = visit.field("queue")
     if not visit.sure():
         return visit.ask(
             f"Pause queue {queue}?",
             verb="Pause",
-            detail="No node takes jobs from it until it is resumed. What runs goes on.",
+            detail="No node takes jobs from it until it is resumed. Running jobs continue.",
         )
     await visit.site.admin.pause(queue, visit.visitor.name)
     return visit.go("/queues", f"Queue {queue} is paused.")
 
 
-async def resume(visit: Visit) -> Response:
+async def resume(visit: DashboardRequest) -> Response:
     """Claim from a queue again."""
     queue = visit.field("queue")
     if not visit.sure():
@@ -35,7 +35,7 @@ async def resume(visit: Visit) -> Response:
 
 
 PAGES = [
-    Page("GET", "/queues", "read", queues),
-    Page("POST", "/queues/pause", "all", pause),
-    Page("POST", "/queues/resume", "all", resume),
+    DashboardPage("GET", "/queues", "read", queues),
+    DashboardPage("POST", "/queues/pause", "all", pause),
+    DashboardPage("POST", "/queues/resume", "all", resume),
 ]

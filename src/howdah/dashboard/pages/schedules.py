@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from howdah.dashboard.visit import Page, Visit
+from howdah.dashboard.request import DashboardPage, DashboardRequest
 
 
-async def schedules(visit: Visit) -> Response:
+async def schedules(visit: DashboardRequest) -> Response:
     """Every schedule, the next one first."""
     return visit.page("schedules.html", schedules=await visit.site.admin.schedules())
 
 
-async def pause(visit: Visit) -> Response:
+async def pause(visit: DashboardRequest) -> Response:
     """Stop a schedule."""
     name = visit.field("name")
     if not visit.sure():
@@ -21,19 +21,19 @@ async def pause(visit: Visit) -> Response:
     return visit.go("/schedules", f"Schedule {name} is paused.")
 
 
-async def resume(visit: Visit) -> Response:
+async def resume(visit: DashboardRequest) -> Response:
     """Let a schedule go on."""
     name = visit.field("name")
     if not visit.sure():
         return visit.ask(
-            f"Resume schedule {name}?", verb="Resume", detail="It goes on from now; what was missed stays so."
+            f"Resume schedule {name}?", verb="Resume", detail="It continues from now; missed slots are not made up."
         )
     await visit.site.admin.pause_schedule(name, False)
-    return visit.go("/schedules", f"Schedule {name} goes on.")
+    return visit.go("/schedules", f"Schedule {name} resumed.")
 
 
 PAGES = [
-    Page("GET", "/schedules", "read", schedules),
-    Page("POST", "/schedules/pause", "all", pause),
-    Page("POST", "/schedules/resume", "all", resume),
+    DashboardPage("GET", "/schedules", "read", schedules),
+    DashboardPage("POST", "/schedules/pause", "all", pause),
+    DashboardPage("POST", "/schedules/resume", "all", resume),
 ]

@@ -9,10 +9,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from howdah.dashboard.refusal import Refused
-from howdah.dashboard.visit import Page, Visit
+from howdah.dashboard.errors import RequestError
+from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.errors import ConfigError, HowdahError
-from howdah.table.admin import Said, TableAdmin, TableStatus
+from howdah.table.admin import RowActionResult, TableAdmin, TableStatus
 from howdah.table.columns import STATES
 from howdah.table.table import Table
 
@@ -25,7 +25,7 @@ DETAILS = {
 }
 
 
-async def tables(visit: Visit) -> Response:
+async def tables(visit: DashboardRequest) -> Response:
     """Every table, or what is wrong with it."""
     found: list[tuple[str, TableStatus | str]] = []
     for name, table in visit.site.app.tables.items():
@@ -37,7 +37,7 @@ async def tables(visit: Visit) -> Response:
     return visit.page("tables.html", tables=found, states=STATES)
 
 
-async def rows(visit: Visit) -> Response:
+async def rows(visit: DashboardRequest) -> Response:
     """The rows of one table, newest first."""
     table = _table(visit, visit.param("name"))
     state = visit.param("state") or None
@@ -58,7 +58,7 @@ async def rows(visit: Visit) -> Response:
     )
 
 
-async def row(visit: Visit) -> Response:
+async def row(visit: DashboardRequest) -> Response:
     """Why a row is, or is not, worked on."""
     table = _table(visit, visit.param("name"))
     async with _admin(visit, table) as admin:
@@ -68,13 +68,13 @@ async def row(visit: Visit) -> Response:
     return visit.page("row.html", name=table.name, id=id, gates=gates, trail=trail)
 
 
-async def act(visit: Visit) -> Response:
+async def act(visit: DashboardRequest) -> Response:
     """Retry, requeue or cancel chosen rows."""
     table, verb, words = _table(visit, visit.field("name")), visit.field("verb"), visit.fields("id")
     if verb not in VERBS:
-        raise Refused(400, f"There is no act {verb[:40]!r}.", f"Use {', '.join(VERBS)}.")
+        raise RequestError(400, f"There is no act {verb[:40]!r}.", f"Use {', '.join(VERBS)}.")
     if not words:
-        raise Refused(400, "No row is chosen.", "Tick some.")
+        raise RequestError(400, "No row is chosen.", "Tick some.")
     if not visit.sure():
         what = f"row {words[0]}" if len(words) == 1 else f"{len(words)} rows"
         return visit.ask(
@@ -85,38 +85,40 @@ async def act(visit: Visit) -> Response:
     return visit.go("/table", _summary(said), name=table.name)
 
 
-def _summary(said: Sequence[Said]) -> str:
+def _summary(said: Sequence[RowActionResult]) -> str:
     counted = Counter(each.said for each in said)
     return ", ".join(f"{count} {word}" for word, count in counted.most_common()) + "."
 
 
-def _table(visit: Visit, name: str) -> Table:
+def _table(visit: DashboardRequest, name: str) -> Table:
     table = visit.site.app.tables.get(name)
     if table is None:
-        raise Refused(404, f"There is no table {name[:100]!r} here.", "Serve with -a module:app to see its tables.")
+        raise RequestError(
+            404, f"There is no table {name[:100]!r} here.", "Serve with -a module:app to see its tables."
+        )
     return table
 
 
 def _id(admin: TableAdmin, word: str) -> Any:
     if admin.numbered:
         if not word.lstrip("-").isdecimal() or len(word) > 20:
-            raise Refused(400, f"{word[:40]!r} is no id of this table.", "Its ids are numbers.")
+            raise RequestError(400, f"{word[:40]!r} is no id of this table.", "Its ids are numbers.")
         return int(word)
     try:
         return admin.read_id(word)
     except ConfigError as error:
-        raise Refused(400, f"{error}.") from None
+        raise RequestError(400, f"{error}.") from None
 
 
 @asynccontextmanager
-async def _admin(visit: Visit, table: Table) -> AsyncIterator[TableAdmin]:
+async def _admin(visit: DashboardRequest, table: Table) -> AsyncIterator[TableAdmin]:
     async with (await visit.site.pool()).acquire() as conn:
         yield await TableAdmin.open(conn, table.options, visit.site.database.schema)
 
 
 PAGES = [
-    Page("GET", "/tables", "read", tables),
-    Page("GET", "/table", "read", rows),
-    Page("GET", "/table/row", "read", row),
-    Page("POST", "/table/act", "all", act),
+    DashboardPage("GET", "/tables", "read", tables),
+    DashboardPage("GET", "/table", "read", rows),
+    DashboardPage("GET", "/table/row", "read", row),
+    DashboardPage("POST", "/table/act", "all", act),
 ]

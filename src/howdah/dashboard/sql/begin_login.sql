@@ -1,4 +1,4 @@
--- begin_login: somebody signed in.
+-- begin_login: store a new session.
 -- in: $1 hash bytea, $2 who text, $3 level text, $4 token int or null, $5 seconds it lasts float8
 
 insert into {schema}.login (hash, who, level, token, expires_at)

@@ -1,4 +1,4 @@
--- find_login: whose session it is. It ends with the token it was begun with.
+-- find_login: the user of a session. It ends with the token it was begun with.
 -- in:  $1 hash bytea
 -- out: who, level, token
 

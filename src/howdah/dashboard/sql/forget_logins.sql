@@ -1,3 +1,3 @@
--- forget_logins: those that are over.
+-- forget_logins: delete expired sessions.
 
 delete from {schema}.login where expires_at < now()

@@ -1,4 +1,4 @@
--- last_lines: the last things a job said, newest first.
+-- last_lines: the last log lines of a job, newest first.
 -- in:  $1 job int8, $2 rows int
 -- out: attempt, at, stream, line
 

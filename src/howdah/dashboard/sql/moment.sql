@@ -15,4 +15,4 @@ select
     (select md5(string_agg(concat_ws(' ', c.consumer, c.part, c.position, c.failures, c.halted), ',')) from (
         select * from {schema}.checkpoint order by consumer, part limit 1000) c)
         || (select md5(string_agg(concat_ws(' ', c.name, c.paused), ',' order by c.name)) from {schema}.consumer c) as consumers,
-    (select md5(string_agg(concat_ws(' ', s.name, s.next_at, s.slot_at, s.paused, s.error), ',' order by s.name)) from {schema}.schedule s) as schedules
+    (select md5(string_agg(concat_ws(' ', s.name, s.slot_at, s.paused, s.error), ',' order by s.name)) from {schema}.schedule s) as schedules

@@ -1,4 +1,4 @@
--- progress: how far a job says it is.
+-- progress: the reported progress of a job.
 -- in:  $1 job int8
 -- out: share, note, said_at
 

@@ -22,7 +22,7 @@
         $("[data-live-text]", lamp).textContent = text;
     }
 
-    // Pages fetch themselves at most once a second, and not while nobody looks.
+    // Pages fetch themselves at most once a second, and not while the page is hidden.
     function changed(names) {
         for (const name of names) waiting.add(name);
         if (timer !== null || document.hidden) return;

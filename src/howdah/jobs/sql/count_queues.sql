@@ -1,8 +1,8 @@
 -- count_queues: every queue with what waits, runs and lately finished in it.
--- out: name, queued, scheduled, running, oldest_age (seconds the first in line has waited, null when nobody waits),
+-- out: name, queued, scheduled, running, oldest_age (seconds the first in line has waited, null when no job waits),
 --      paused, paused_at, paused_by, done_hour, done_day, failed_hour, failed_day
 --
--- Counted from runs, leases and the tally, never from history. Due jobs that nobody moved to `ready` yet count
+-- Counted from runs, leases and the tally, never from history. Due jobs that are not promoted to `ready` yet count
 -- as queued.
 
 with waiting as (

@@ -2,7 +2,7 @@
 -- in:  $1 queues text[] or null for all, $2 milliseconds the sign lasts
 -- out: in_flight, due_in, known
 --
--- It commits asynchronously: a sign that a crash forgets is hung again by whoever reconnects.
+-- It commits asynchronously: an announcement lost in a crash is made again by the node that reconnects.
 
 select in_flight, due_in, known
 from set_config('synchronous_commit', 'off', true)

@@ -1,5 +1,5 @@
--- enqueue_now: one job without a key that may start at once, in the way of the function enqueue, for those who may write the
--- tables: it takes two thirds of the time. The sign is looked at here, so that the bell is called only where somebody sleeps.
+-- enqueue_now: one job without a key that may start at once, in the way of the function enqueue, for roles that may write the
+-- tables: two thirds of the time of the function. It reads the announcement, so that it notifies only while a worker sleeps.
 -- in:  $1 kind, $2 args, $3 queue, $4 priority, $5 max_attempts, $6 timeout, $7 meta, $8 trace
 -- out: id
 

@@ -1,4 +1,4 @@
--- pause: nobody claims from this queue until it is resumed.
+-- pause: stop claims from this queue until it is resumed.
 -- in:  $1 queue text, $2 by text or null
 -- out: true
 

@@ -2,10 +2,9 @@
 -- in:  $1 name text, $2 paused boolean
 -- out: the name, if there is such a schedule
 --
--- The trigger keep_schedule notes the moment of a resume; slots before it are left out. Nodes of the release before know
--- only next_at.
+-- The trigger keep_schedule notes the moment of a resume; slots before it are left out.
 
 update {schema}.schedule
-set paused = $2, next_at = case when $2 then next_at else greatest(next_at, clock_timestamp()) end
+set paused = $2
 where name = $1
 returning name

@@ -1,5 +1,5 @@
--- reset: take back expired leases, and say of runs nobody holds any more that they are lost; safe on every node at once.
--- in:  $1 leases at most int
+-- reset: requeue the jobs of expired leases, and mark program runs without a lease as lost; safe on every node at once.
+-- in:  $1 leases at most int, $2 those of nodes bool, $3 those of remote workers bool
 -- out: leases, requeued, ended
 --
 -- A run is looked at as things stood before this statement, so its loss is noted by the next one.
@@ -15,4 +15,4 @@ with orphan as (
             and not exists (select from {schema}.gone g where g.token = l.token and g.id = r.job)
             and not exists (select from {schema}.done d where d.id = r.job))
 )
-select leases, requeued, ended from {schema}.reset($1)
+select leases, requeued, ended from {schema}.reset($1, $2::bool, $3::bool)

@@ -1,7 +1,7 @@
 -- heartbeat: renew the leases this process names, and say it lives; one statement per node, whatever it runs.
 -- in:  $1 node int, $2 tokens int8[], $3 lease seconds float8, $4 state text, $5 running int, $6 deaf bool,
 --      $7 slots taken beside leases int
--- out: lost tokens, ids to cancel, leaving (somebody asked this node to drain), registered (false: there is no
+-- out: lost tokens, ids to cancel, leaving (the node was asked to drain), registered (false: there is no
 --      row of this node)
 --
 -- Only named tokens are renewed: a claim whose reply was lost must expire. A lease whose row is locked, as by a retry in a

@@ -1,4 +1,4 @@
--- register: a process starts, or its row is gone and it goes on.
+-- register: add a node that starts, or one whose row is gone.
 -- in:  $1 id int, drawn at random by the process, $2 name, $3 version, $4 queues text[] or null, $5 kinds text[], $6 slots,
 --      $7 labels text[], $8 limits json text: queue to the most of its jobs at once, or null, $9 seconds between two looks float8
 -- out: id; no row if another node has it

@@ -1,8 +1,8 @@
 -- depth: what waits, is scheduled and runs in every queue, and since when the oldest could have started.
 -- out: queue, queued, scheduled, running, oldest (seconds; null: nothing waits)
 --
--- Looks at what lives only, never at history: a row of `ready` stands for a whole run of jobs, a lease for a claim.
--- A due job nobody has promoted yet counts as queued. Jobs under lease are looked up one by one: the limit and the
+-- Reads unfinished jobs only, never history: a row of `ready` stands for a whole run of jobs, a lease for a claim.
+-- A due job that is not promoted yet counts as queued. Jobs under lease are looked up one by one: the limit and the
 -- aggregates keep the planner from joining whole partitions, whatever its statistics say.
 
 with ready as (

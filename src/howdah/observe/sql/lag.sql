@@ -1,4 +1,4 @@
--- lag: every consumer, as its worst part stands.
+-- lag: every consumer, with the state of its worst partition.
 -- in:  $1 head int8, $2 seconds after which a silent node is dead float8
 -- out: the fields of Standing
 

@@ -1,4 +1,4 @@
--- paused: the queues nobody claims from.
+-- paused: the paused queues.
 -- out: name, paused_by
 
 select name, coalesce(paused_by, '') as paused_by

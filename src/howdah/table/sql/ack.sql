@@ -1,19 +1,19 @@
--- ack: record how attempts ended.
+-- ack: record the outcomes of attempts.
 -- in:  $1 ids
 --      $2 tokens int8[]
 --      $3 states to go to text[]
 --      $4 seconds until the next attempt float8[], null to leave process_after alone
 --      $5 failure messages text[]
--- out: id, token, state: those that were ours; done (false: a trigger dropped the update);
+-- out: id, token, state: those held under these tokens; done (false: a trigger dropped the update);
 --      locked (true: another transaction has locked the row: `token` and `state` are those it has, nothing was written)
 --
--- A row that another transaction has locked is passed over, never waited for: one lock of the user's would hold up every
--- other outcome of the node. It is told as `locked` if it is still processing, and has to be reported again.
+-- A row that another transaction has locked is passed over, never waited for: one lock of the user's would delay every
+-- other outcome of the node. It is returned as `locked` if it is still processing, and has to be reported again.
 -- Rows are locked in id order, so that two acks never wait for each other in a circle; the token is compared
 -- with what the lock found. LEFT joins because the planner takes an inner one for a single row, and then reads all
 -- rows once for each. A row keeps its token when it ends: an ack whose reply was lost is recognised by it
 -- when it comes again, and changes nothing.
--- IN, not a join, tells what was written: it is hashed whatever the planner expects.
+-- IN, not a join, finds what was written: it is hashed whatever the planner expects.
 
 with told as materialized (
     select id, token, state, delay, message

@@ -1,6 +1,6 @@
 -- ack_in_transaction: record success as the last statement of the handler's own transaction.
 -- in:  $1 id, $2 token int8
--- out: the id, or nothing when the row is no longer ours
+-- out: the id, or nothing when the row is no longer held
 
 update {namespace}.{table} as t
 set {state} = 'completed', {failure_message} = null, {finished_at} = clock_timestamp()

@@ -1,8 +1,8 @@
--- cancel: end the rows that wait and are no longer wanted.
+-- cancel: cancel the waiting rows with cancel set.
 -- in:  $1 rows at most int, $2 ids to leave out, $3 only these ids, or null for all
 -- out: id, done (false: a trigger dropped the update)
 --
--- IN, not a join, tells what was written: it is hashed whatever the planner expects.
+-- IN, not a join, finds what was written: it is hashed whatever the planner expects.
 
 with unwanted as materialized (
     select t.{id} as id

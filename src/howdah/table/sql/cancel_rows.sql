@@ -1,4 +1,4 @@
--- cancel_rows: end rows that wait, and ask the workers of others to stop.
+-- cancel_rows: cancel waiting rows, and request the workers of processing ones to stop.
 -- in:  $1 ids
 -- out: id, was (the state it was in, null when there is no such row), said (canceled, asked or left)
 

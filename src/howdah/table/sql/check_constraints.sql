@@ -1,4 +1,4 @@
--- check_constraints: what a table asks of one column alone.
+-- check_constraints: check constraints on one column alone.
 -- in:  $1 oid int8, $2 column text
 -- out: name, condition
 

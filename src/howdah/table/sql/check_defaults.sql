@@ -1,4 +1,4 @@
--- check_defaults: the columns a row has a value for although nobody gave one.
+-- check_defaults: the columns with a default or a generated value.
 -- in:  $1 oid int8
 -- out: name
 

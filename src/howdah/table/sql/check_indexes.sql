@@ -1,7 +1,7 @@
 -- check_indexes: the indexes of a table that can be used.
 -- in:  $1 oid int8
 -- out: name, whether it is the primary key, columns, those that descend, those with nulls first, predicate or null,
---      the columns it speaks of
+--      the columns in it
 
 select c.relname::text as name, i.indisprimary as is_primary,
     array(select a.attname::text

@@ -1,4 +1,4 @@
--- check_states: which states a condition of the table refuses.
+-- check_states: the states that a constraint of the table rejects.
 -- in:  $1 states text[]
 -- out: state
 

@@ -1,4 +1,4 @@
--- check_trigger: whether a trigger of a table calls this channel.
+-- check_trigger: whether a trigger of a table notifies this channel.
 -- in:  $1 oid int8, $2 channel text
 -- out: found
 

@@ -2,16 +2,16 @@
 -- in:  $1 rows wanted int
 --      $2 name of the node text
 --      $3 token int8, see token.sql
---      $4 ids to leave out: rows the table refused to have claimed a moment ago
+--      $4 ids to leave out: rows whose claim the table just rejected
 -- out: id, taken (false: a trigger dropped the update), failures so far, seconds waited, costs; in the order asked for
 --
--- Straight from the base table and locked in the ordered scan: rows others hold are passed over, not waited for.
--- NO KEY UPDATE, so that a row somebody refers to with a foreign key just now is not passed over as well.
+-- Straight from the base table and locked in the ordered scan: rows locked by others are skipped, not waited for.
+-- NO KEY UPDATE, so that a row that a new foreign key refers to is not skipped as well.
 -- Rows that would overdraw a budget stay locked until the commit and are not written.
 -- The claim commits asynchronously: a claim that a crash forgets is a row that is still queued. No other
 -- claim has the same token, whatever the crash made the server forget.
--- IN, not a join, tells what was taken: it is hashed whatever the planner expects.
--- Comments in angle brackets are replaced by what the table's options say.
+-- IN, not a join, finds what was taken: it is hashed whatever the planner expects.
+-- Comments in angle brackets are replaced by SQL made from the table's options.
 
 with due as materialized (
     select {alias}.{id} as id, {alias}.{queued_at} as queued_at, {alias}.{process_after} as process_after,

@@ -1,9 +1,9 @@
--- count: what waits and what is worked on.
+-- count: waiting and processing rows.
 -- in:  the values of the table's own condition, from $1 on
 -- out: due, later (waiting, but not yet due), processing, oldest (seconds the oldest due row waits, or null);
 --      queued, errored (those that wait, by state)
 --
--- Rows that are over are never looked at: each of the two conditions is that of an index `howdah table check` asks for.
+-- Finished rows are never read: each of the two conditions is that of an index `howdah table check` asks for.
 
 select waiting.due, waiting.queued + waiting.errored - waiting.due as later, working.processing,
     extract(epoch from clock_timestamp() - waiting.since)::float8 as oldest, waiting.queued, waiting.errored

@@ -1,6 +1,6 @@
--- count_ended: about how many rows are over, by what ANALYZE saw last.
+-- count_ended: estimated number of finished rows, from the last ANALYZE.
 -- in:  $1 oid int8, $2 column of the state text
--- out: bytes (of the table), states, rows (of each, about; both null when nobody has looked yet)
+-- out: bytes (of the table), states, rows (of each, about; both null before the first ANALYZE)
 
 with leaf as (
     select c.oid, n.nspname, c.relname, c.reltuples::float8 as reltuples

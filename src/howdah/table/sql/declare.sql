@@ -1,4 +1,4 @@
--- declare: note how long the rows of this node may be silent.
+-- declare: store the stall time of this node's rows.
 -- in:  $1 table text, quoted, $2 name of the node text, $3 name of the table in the app text
 --      $4 seconds of silence after which a worker counts as dead float8, $5 the table's own condition text, null for none
 -- out: nothing

@@ -1,4 +1,4 @@
--- due: the rows a claim would try, after it was refused.
+-- due: the rows a claim would try, after it was rejected.
 -- in:  $1 rows wanted int, $2 and $3 not used (name text, token int8), $4 ids to leave out
 -- out: id, in the order asked for
 --

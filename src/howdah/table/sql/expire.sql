@@ -1,8 +1,8 @@
--- expire: let the leases on these rows run out now: the next reset takes back those that are still worked on.
+-- expire: expire the leases on these rows now: the next reset requeues those that are still processing.
 -- in:  $1 ids, $2 tokens int8[]
 -- out: id
 --
--- 1970 is the mark of a worker that is known to be gone: reset need not look twice.
+-- 1970 is the mark of a worker that is known to be gone: reset need not check it twice.
 
 with held as materialized (
     select t.{id} as id

@@ -1,8 +1,8 @@
--- fail: end a row whose update the table refuses.
+-- fail: fail a row whose update the table rejects.
 -- in:  $1 id, $2 token int8 or null, $3 message text
--- out: id: it was ours, and not locked; done (false: a trigger dropped the update)
+-- out: id: it was held, and not locked; done (false: a trigger dropped the update)
 --
--- It writes as little as possible, for no counter or other column may be what is refused.
+-- It writes as little as possible, since the rejected part may be a counter or another column.
 
 with held as materialized (
     select t.{id} as id

@@ -1,10 +1,10 @@
--- heartbeat: say that these rows are still worked on.
+-- heartbeat: renew the heartbeats of rows that are still processed.
 -- in:  $1 ids, $2 tokens int8[] (each once)
--- out: id, token, cancel: those that are still ours; free (false: it is locked), beat (whether it was written)
+-- out: id, token, cancel: those still held; free (false: it is locked), beat (whether it was written)
 --
--- A row somebody has locked is still ours and is passed over, never waited for: its handler may hold that lock,
--- and nobody resets a locked row, nor one that was locked a moment ago.
--- IN, not a join, tells what was written: it is hashed whatever the planner expects.
+-- A locked row is still held and is skipped, never waited for: its handler may hold that lock, and no node resets a
+-- locked row, nor one that was just locked.
+-- IN, not a join, finds what was written: it is hashed whatever the planner expects.
 
 with known as materialized (
     select t.{id} as id, t.{lease_token} as token, t.{cancel} is true as cancel

@@ -1,4 +1,4 @@
--- held: whether a row is still worked on under a token.
+-- held: whether a row is still held under a token.
 -- in:  $1 id, $2 token int8
 -- out: id
 

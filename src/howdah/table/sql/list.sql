@@ -1,10 +1,10 @@
 -- list: rows by descending id.
 -- in:  $1 rows at most int
 --      $2 id the page begins below
--- out: what is known of each row
+-- out: the contract's columns of each row
 --
 -- Times travel as text: PostgreSQL knows years that Python does not.
--- The state is put in as text, for a parameter could not be matched with a partial index.
+-- The state is put in as text, because a parameter could not be matched with a partial index.
 
 select t.{id}::text as id, t.{state}::text as state, coalesce(t.{num_failures}, 0)::int as failures,
     coalesce(t.{num_resets}, 0)::int as resets, to_json(t.{queued_at}) #>> '{}' as queued_at, to_json(t.{process_after}) #>> '{}' as process_after,

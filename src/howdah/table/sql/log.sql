@@ -1,6 +1,6 @@
 -- log: write the execution logs of running attempts.
 -- in:  $1 ids, $2 tokens int8[], $3 entries: for each row a JSON array as text
--- out: id, token: those that were ours; locked (true: another transaction has locked the row, nothing was written)
+-- out: id, token: those held; locked (true: another transaction has locked the row, nothing was written)
 --
 -- A row that another transaction has locked is passed over, never waited for; in the transaction of a handler, where no
 -- other row waits, `wait` takes away SKIP LOCKED.

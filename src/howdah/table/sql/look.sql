@@ -1,8 +1,8 @@
--- look: one row, by all that a claim goes by.
+-- look: one row, with everything that a claim checks.
 -- in:  $1 id of the row; the values of the table's own condition, from $2 on
--- out: state, due (whether its time has come), wanted (whether it is a row of this kind), costs, and what is known of it
+-- out: state, due (whether its time has come), wanted (whether it is a row of this kind), costs, and the contract's columns
 --
--- Comments in angle brackets are replaced by what the table's options say.
+-- Comments in angle brackets are replaced by SQL made from the table's options.
 
 select {alias}.{state}::text as state, clock_timestamp() as now, coalesce({alias}.{cancel}, false) as cancel,
     {alias}.{process_after} as process_after, {alias}.{queued_at} as queued_at,

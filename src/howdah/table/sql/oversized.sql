@@ -1,5 +1,5 @@
--- oversized: waiting rows that no budget will ever let through.
--- in:  $1 rows at most int, then the whole of each resource
+-- oversized: waiting rows that exceed the total budget.
+-- in:  $1 rows at most int, then the total of each resource
 -- out: id, costs
 
 select {alias}.{id} as id, array[/*<costs>*/]::float8[] as costs

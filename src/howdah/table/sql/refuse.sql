@@ -1,4 +1,4 @@
--- refuse: note rows that the table refuses to have updated, for the doctor.
+-- refuse: store rows whose update the table rejects, for the doctor.
 -- in:  $1 table text, quoted, $2 ids text[], $3 acts text[], $4 messages text[], $5 refusals to keep int
 -- out: nothing
 

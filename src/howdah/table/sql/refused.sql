@@ -1,4 +1,4 @@
--- refused: rows that the table refused to have updated lately.
+-- refused: rows whose update the table rejected lately.
 -- in:  $1 table text, quoted, $2 seconds ago at most float8, $3 rows at most int
 -- out: id, act, message
 

@@ -1,8 +1,8 @@
--- release: hand back whatever was claimed under tokens whose claim was never answered, charging nothing.
+-- release: release rows claimed under tokens whose reply was lost, without charging an attempt.
 -- in:  $1 tokens int8[], $2 ids, to release no others, or null
 -- out: id, done (false: a trigger dropped the update)
 --
--- None of these rows was begun: only the answer to the claim would have told its id.
+-- None of these rows was begun: only the reply to the claim contains its id.
 
 with unheard as materialized (
     select t.{id} as id

@@ -1,4 +1,4 @@
--- requeue: have rows worked on later, whatever became of them; those that are over start anew.
+-- requeue: requeue rows for later, whatever their outcome; finished rows start again with all attempts.
 -- in:  $1 ids, $2 seconds until then float8
 -- out: id, was (the state it was in, null when there is no such row), said (queued, or left: it is worked on)
 

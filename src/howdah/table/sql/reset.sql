@@ -1,13 +1,13 @@
--- reset: take back rows whose worker went silent.
--- in:  $1 ids, $2 their tokens int8[], $3 when they were last heard of float8[] (seconds since 1970), as silent said
---      $4 when silent said it float8 (seconds since 1970), $5 seconds that may have passed since float8
+-- reset: requeue or fail rows whose worker went silent.
+-- in:  $1 ids, $2 their tokens int8[], $3 their last heartbeats float8[] (seconds since 1970), as read by silent
+--      $4 when silent read it float8 (seconds since 1970), $5 seconds that may have passed since float8
 --      $6 resets allowed int, $7 message of those past them text
 -- out: id, state it went to, done (false: a trigger dropped the update)
 --
 -- Nothing is reset unless it is as it was when it was last looked at, and that is not long ago by the server's clock: a
 -- process that was frozen in between, or a statement that was on its way for a minute, resets nothing.
--- The token goes too: whatever the silent worker still says of the row is refused.
--- IN, not a join, tells what was written: it is hashed whatever the planner expects.
+-- The token is removed too: later reports of the silent worker for the row are rejected.
+-- IN, not a join, finds what was written: it is hashed whatever the planner expects.
 
 with told as materialized (
     select id, token, heard from unnest($1::pg_catalog.{id_type}[], $2::int8[], $3::float8[]) told(id, token, heard)

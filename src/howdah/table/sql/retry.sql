@@ -1,8 +1,8 @@
--- retry: put rows that failed back, to start anew at once.
+-- retry: requeue failed rows with all attempts, due at once.
 -- in:  $1 ids
 -- out: id, was (the state it was in, null when there is no such row), said (queued, or left)
 --
--- Without its token a row is nobody's: whatever a worker still says of an earlier attempt is refused.
+-- The token is removed: later reports of a worker for an earlier attempt are rejected.
 
 with asked as materialized (
     select id, place from unnest($1::pg_catalog.{id_type}[]) with ordinality asked(id, place)

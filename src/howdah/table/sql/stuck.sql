@@ -1,4 +1,4 @@
--- stuck: rows whose worker went silent, and that nobody took back.
+-- stuck: rows whose worker went silent, and that were not reset.
 -- in:  $1 seconds of silence float8
 -- out: rows, longest (seconds)
 

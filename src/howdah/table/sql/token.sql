@@ -2,6 +2,6 @@
 -- in:  $1 newest token this process has had int8
 -- out: token
 --
--- Asked for in a statement of its own, so that a claim whose reply is lost can be released by its token.
+-- Read in a statement of its own, so that a claim whose reply is lost can be released by its token.
 
 select {schema}.next_token($1::int8)

@@ -1,7 +1,7 @@
 -- trigger: wake the nodes that work on a table when it gets work.
 --
 -- An insert wakes once per statement. An update wakes only for rows that can be claimed now and could not before:
--- claims, heartbeats and acks are updates too, and nobody need hear of them.
+-- claims, heartbeats and acks are updates too, and need no wake-up.
 
 create or replace function {namespace}.{function}() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$

@@ -1,8 +1,8 @@
--- unheard: rows that were claimed under tokens whose claim was never answered.
+-- unheard: rows claimed under tokens whose reply was lost.
 -- in:  $1 tokens int8[]
 -- out: id
 --
--- Asked only when the table refuses to have one of them released: release then tries them in parts.
+-- Used only when the table rejects the release of one of them: release then tries them in parts.
 
 select t.{id} as id
 from {namespace}.{table} as t

@@ -1,4 +1,4 @@
--- unwanted: rows that wait and are no longer wanted.
+-- unwanted: waiting rows with cancel set.
 -- in:  $1 rows at most int, $2 ids to leave out
 -- out: id
 

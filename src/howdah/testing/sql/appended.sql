@@ -1,4 +1,4 @@
--- appended: the newest events, whether consumers may read them yet or not.
+-- appended: the newest events, including those that consumers may not read yet.
 -- in:  $1 stream type text (null: every stream), $2 stream id text, $3 type text (null: every type), $4 rows int
 -- out: the columns of Event, newest first; JSON as text
 

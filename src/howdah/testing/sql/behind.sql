@@ -1,6 +1,6 @@
--- behind: whether one of these consumers could go on now.
+-- behind: true if one of these consumers has events to consume now.
 -- in:  $1 consumers text[]
--- out: boolean; not for those that are paused, halted, or wait before they try a failed event again
+-- out: boolean; ignores consumers that are paused, halted, or waiting to retry a failed event
 
 select exists (
     select

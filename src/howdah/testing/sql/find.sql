@@ -1,6 +1,6 @@
 -- find: jobs, oldest first.
 -- in:  $1 kind text (null: every kind), $2 rows int
--- out: everything about each
+-- out: all fields of each job
 
 select v.id, v.kind, v.queue, v.state, v.priority, v.attempt, v.max_attempts, v.resets, v.key, v.args, v.meta,
     v.trace, v.timeout, v.enqueued_at,

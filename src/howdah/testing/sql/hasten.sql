@@ -1,6 +1,6 @@
--- hasten: jobs of these kinds that wait for their time (scheduled, to be retried, snoozed) are due now.
+-- hasten: make scheduled, snoozed and retried jobs of these kinds due now.
 -- in:  $1 queues text[] (null: every queue), $2 kinds text[]
--- out: how many there are; none of a paused queue
+-- out: the number of these jobs; paused queues are left out
 
 with hastened as (
     update {schema}.later as l

@@ -1,6 +1,6 @@
--- left: whether jobs of these kinds could be claimed now.
+-- left: true if jobs of these kinds can be claimed now.
 -- in:  $1 queues text[] (null: every queue), $2 kinds text[]
--- out: boolean; not those of a paused queue
+-- out: boolean; paused queues are left out
 
 select exists (
     select

@@ -1,0 +1,1 @@
+"""Tasks that run programs, and the sidecar that runs them beside a worker."""

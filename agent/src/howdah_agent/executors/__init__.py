@@ -1,0 +1,1 @@
+"""Tasks whose work is done by a program or by a sidecar on the same machine."""

@@ -1,0 +1,1 @@
+"""Sidecar: HTTP service beside a worker that clones, runs an agent or a command, commits and pushes."""

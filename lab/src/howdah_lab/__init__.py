@@ -1,0 +1,1 @@
+"""Measuring and testing Howdah itself: benchmarks, fault injection, and the demo."""

@@ -1,0 +1,1 @@
+"""Benchmark: throughput and latency of Howdah on this machine and PostgreSQL, with default settings."""

@@ -1,0 +1,110 @@
+"""Figures of the benchmark, and the machine they were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from statistics import median
+
+import asyncpg
+
+from howdah.postgres.database import Database, host_of
+from howdah.version import __version__
+
+SETTINGS = ("fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One quantity, measured once per round."""
+
+    name: str
+    unit: str
+    rounds: Sequence[float]
+    median: float = field(init=False)
+    low: float = field(init=False)
+    high: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, value in (("median", median(self.rounds)), ("low", min(self.rounds)), ("high", max(self.rounds))):
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Result of one scenario."""
+
+    scenario: str
+    about: str
+    jobs: int
+    """In one round."""
+    seconds: float
+    figures: Sequence[Figure] = ()
+    error: str | None = None
+    """Why there are no figures."""
+    left_out: str | None = None
+    """Missing requirement on this machine; not a failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The machine and the server of the measurement."""
+
+    howdah: str
+    python: str
+    uvloop: str | None
+    """``None``: the event loop of the standard library."""
+    opentelemetry: str | None
+    """With it, every handler runs in a span."""
+    postgresql: str
+    server: str
+    cores: int
+    load: float
+    """Of the last minute before the start."""
+    settings: dict[str, str]
+
+    @property
+    def busy(self) -> bool:
+        """True if other processes kept a good part of this machine busy."""
+        return self.load > self.cores / 4
+
+    @property
+    def durable(self) -> bool:
+        """True if what is committed survives a power cut."""
+        return self.settings["fsync"] == "on" and self.settings["synchronous_commit"] != "off"
+
+
+async def look_around(database: Database, conn: asyncpg.Connection) -> Environment:
+    """Return the versions of this machine, Python and server."""
+    settings = {name: str(await conn.fetchval("select current_setting($1)", name)) for name in SETTINGS}
+    return Environment(
+        howdah=__version__,
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        uvloop=_version("uvloop"),
+        opentelemetry=_version("opentelemetry-api") if _imports("opentelemetry.trace") else None,
+        postgresql=str(await conn.fetchval("select current_setting('server_version')")),
+        server=host_of(database.dsn),
+        cores=len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
+        load=os.getloadavg()[0],
+        settings=settings,
+    )
+
+
+def _imports(module: str) -> bool:
+    try:
+        import_module(module)
+    except ImportError:
+        return False
+    return True
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

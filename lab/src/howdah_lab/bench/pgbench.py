@@ -1,0 +1,96 @@
+"""Appends by pgbench, so that no Python client limits the rate."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import tempfile
+from asyncio.subprocess import PIPE, STDOUT
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from howdah.errors import ConfigError, HowdahError
+from howdah.postgres.embedded import server as embedded
+from howdah_lab.bench import events
+from howdah_lab.bench.figure import Figure
+from howdah_lab.bench.plan import Plan
+from howdah_lab.bench.ways import SLICES, Ways
+
+PATIENCE = 300.0
+MORE = 5
+"""It is so much faster than a client in Python that a round needs more."""
+
+
+def find() -> Path | None:
+    """Where it is: beside the PostgreSQL at hand, or on PATH."""
+    try:
+        beside = embedded.find().folder / "pgbench"
+    except ConfigError:
+        beside = None
+    if beside is not None and beside.exists():
+        return beside
+    found = shutil.which("pgbench")
+    return Path(found) if found else None
+
+
+async def append(plan: Plan, clients: int, each: int) -> list[Figure]:
+    """Single events by so many clients; nothing when there is no pgbench on this machine."""
+    program = find()
+    if program is None:
+        return []
+    each = max(1, each * MORE // SLICES)
+    before, ways = await events.counted(plan), Ways()
+    ours = partial(_run, plan, program, "pgbench_append", clients, each)
+    plain = partial(_run, plan, program, "pgbench_insert", clients, each)
+    for _ in range(plan.rounds):
+        await ways.round(plan, ours, plain)
+        plan.tick()
+    made = clients * each * SLICES * plan.rounds
+    await events.check(plan, events=before.events + 2 * made, plain=before.plain + made)
+    return ways.figures(f"{clients} pgbench clients x 1")
+
+
+async def run_script(program: Path, dsn: str, script: str, *, clients: int, each: int, **defined: int) -> float:
+    """Let so many clients run a script so many times; returns transactions a second."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
+        file.write(script)
+        file.flush()
+        place, secret = _place(dsn)
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *("--no-vacuum", "--protocol=prepared", f"--client={clients}", f"--jobs={min(clients, 2)}"),
+            *(f"--define={name}={value}" for name, value in defined.items()),
+            *(f"--transactions={each}", f"--file={file.name}", place),
+            stdout=PIPE,
+            stderr=STDOUT,
+            env=os.environ | secret,
+        )
+        try:
+            said = (await asyncio.wait_for(process.communicate(), PATIENCE))[0].decode(errors="replace")
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    rate = re.search(r"tps = ([\d.]+)", said)
+    if process.returncode or rate is None:
+        raise HowdahError(f"pgbench ended with code {process.returncode}; it said:\n{said[-1000:]}")
+    return float(rate[1])
+
+
+async def _run(plan: Plan, program: Path, script: str, clients: int, each: int) -> float:
+    text, dsn = events.statements(plan)[script], plan.ground.database.dsn
+    streams = max(1, clients * each // events.PER_STREAM)
+    return await run_script(program, dsn, text, clients=clients, each=each, streams=streams)
+
+
+def _place(dsn: str) -> tuple[str, dict[str, str]]:
+    """The DSN without its password, which other users of the machine could see; and the password."""
+    parts = urlsplit(dsn)
+    if not parts.password:
+        return dsn, {}
+    user, _, host = parts.netloc.rpartition("@")
+    place = parts._replace(netloc=f"{user.partition(':')[0]}@{host}").geturl()
+    return place, {"PGPASSWORD": unquote(parts.password)}

@@ -1,0 +1,3 @@
+-- close: drop everything the demo created.
+
+drop schema if exists {shop}, {schema} cascade

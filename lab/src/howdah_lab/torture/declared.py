@@ -1,0 +1,207 @@
+"""Checks that work followed the current declarations while nodes of two releases ran side by side."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from howdah_lab.torture.checker import Violation, finding
+from howdah_lab.torture.release import CRONS, EVERY, NEVER, NEW, OLD, STALLED_AFTER
+
+PATIENCE = 15.0
+"""Seconds without a slot after which a schedule is silent although a node with its current declaration lives."""
+PULSE = 3.0
+"""Seconds between two heartbeats; a node with a longer gap may have been frozen, and nothing is expected of it."""
+GONE = 25.0
+"""Seconds without a living node after which a declaration may have given way; a little less than the schedules wait."""
+EPSILON = 0.05
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A job of a schedule. Times are seconds since 1970, by the server's clock."""
+
+    schedule: str
+    release: str
+    slot: float
+    at: float
+    """When it was enqueued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """From here on another declaration of the consumer ``widened`` was the current one."""
+
+    id: int
+    wide: bool
+    """True if it wants events of the new type."""
+    reached: int
+    """The position of the consumer at that moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """An event of the type that only the new release consumes."""
+
+    position: int
+    mark: int
+    reign: int
+    """The newest reign its client had seen committed before it appended; 0: none."""
+
+
+@dataclass(slots=True)
+class Declared:
+    """Records of a run with two releases."""
+
+    ticks: list[Tick] = field(default_factory=list)
+    beats: dict[int, list[float]] = field(default_factory=dict)
+    """The heartbeats of every process, in seconds since 1970, by the server's clock."""
+    releases: dict[int, str] = field(default_factory=dict)
+    """The release of every process."""
+    reigns: list[Reign] = field(default_factory=list)
+    added: list[Added] = field(default_factory=list)
+    events: set[int] = field(default_factory=set)
+    """The marks of events that both releases consume, and that were acknowledged."""
+    effects: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    """By consumer: how often each mark had its effect."""
+    resets: list[tuple[int, int, float]] = field(default_factory=list)
+    """Mark of a row, process it was taken from, seconds of silence by the server's clock."""
+
+
+def check(declared: Declared) -> list[Violation]:
+    """Return all findings."""
+    found = [*_slots(declared), *_silences(declared), *_consumed(declared), *_resets(declared)]
+    return [each for each in found if each is not None]
+
+
+def _slots(declared: Declared) -> Iterator[Violation | None]:
+    """Every slot of the current expression once, and none of another."""
+    times = Counter((tick.schedule, tick.slot) for tick in declared.ticks)
+    twice = [f"{name} at {slot:.0f}" for (name, slot), count in times.items() if count > 1]
+    yield finding("I13", "slots that were enqueued more than once", twice, doubled=True)
+    foreign = [_named(tick) for tick in declared.ticks if not _is_of(tick)]
+    yield finding("I13", "slots that a node fired without the current declaration", foreign, doubled=True)
+    yield finding("I13", "slots that were left out", _left_out(declared), lost=True)
+
+
+def _named(tick: Tick) -> str:
+    return f"{tick.schedule} of {tick.release} at {tick.slot:.0f}"
+
+
+def _is_of(tick: Tick) -> bool:
+    """Return whether the slot is one of the expression that the node declared."""
+    odd = CRONS[tick.schedule][tick.release].startswith("1-59/2")
+    return CRONS[tick.schedule][tick.release] != NEVER and tick.slot % EVERY == odd
+
+
+def _left_out(declared: Declared) -> Iterator[str]:
+    """Gaps between slots of one expression. They are filled, however late, while the declaration stays current."""
+    new = _spans(declared, NEW)
+    for (name, release), ticks in _by_declaration(declared).items():
+        for one, other in pairwise(ticks):
+            if other.slot - one.slot <= EVERY:
+                continue
+            changed = (
+                bool(new) and new[0][0] < other.at if release == OLD else _longest_gap(new, one.slot, other.at) >= GONE
+            )
+            if not changed:
+                yield f"{name} of {release} between {one.slot:.0f} and {other.slot:.0f}"
+
+
+def _silences(declared: Declared) -> Iterator[Violation | None]:
+    """A schedule fires while a node with its current declaration lives."""
+    first = min((start for start, _ in _spans(declared, NEW)), default=float("inf"))
+    by = _by_declaration(declared)
+    silent = []
+    for name, crons in CRONS.items():
+        for release, cron in crons.items():
+            if cron == NEVER:
+                continue
+            moments = sorted(tick.at for tick in by.get((name, release), ()))
+            for start, end in _spans(declared, release):
+                until = end if release == NEW else min(end, first)  # from the first new node on it is not current
+                if (gap := _longest(moments, start, until)) > PATIENCE:
+                    silent.append(f"{name} of {release} for {gap:.1f} s")
+    yield finding("I13", "schedules that were silent while a node with the current declaration lived", silent)
+
+
+def _consumed(declared: Declared) -> Iterator[Violation | None]:
+    """Consumers handle what their current declaration wants, once."""
+    for name in ("widened", "cut"):
+        seen = declared.effects.get(name, Counter())
+        yield finding("I1", f"{name}: events that had no effect", declared.events - seen.keys(), lost=True)
+        twice = [mark for mark, count in seen.items() if count > 1]
+        yield finding("I3", f"{name}: events that had their effect more than once", twice, doubled=True)
+    seen = declared.effects.get("widened", Counter())
+    ends = {one.id: other.reached for one, other in pairwise(declared.reigns)}
+    wide = {reign.id for reign in declared.reigns if reign.wide}
+    skipped = [
+        event.mark
+        for event in declared.added
+        if event.reign in wide and event.position <= ends.get(event.reign, event.position) and not seen[event.mark]
+    ]
+    yield finding(
+        "I14", "widened: events of the new type that were skipped after the wider filter was current", skipped
+    )
+
+
+def _resets(declared: Declared) -> Iterator[Violation | None]:
+    early = [
+        f"row {mark} of {declared.releases[pid]} after {silence:.1f} s"
+        for mark, pid, silence in declared.resets
+        if pid in declared.releases and silence < STALLED_AFTER[declared.releases[pid]] - EPSILON
+    ]
+    yield finding("I15", "rows that were taken from their node before the silence it declared", early)
+
+
+def _by_declaration(declared: Declared) -> Mapping[tuple[str, str], list[Tick]]:
+    by: dict[tuple[str, str], list[Tick]] = defaultdict(list)
+    for tick in sorted(declared.ticks, key=lambda tick: tick.slot):
+        by[tick.schedule, tick.release].append(tick)
+    return by
+
+
+def _spans(declared: Declared, release: str) -> list[Span]:
+    """The times in which nodes of a release beat without a gap, one or another of them, oldest first."""
+    lives: list[Span] = []
+    for pid, beats in declared.beats.items():
+        if declared.releases.get(pid) == release:
+            lives += _unbroken(sorted(beats))
+    found: list[Span] = []
+    for start, end in sorted(lives):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def _unbroken(beats: Sequence[float]) -> Iterator[Span]:
+    start = 0
+    for at in range(1, len(beats) + 1):
+        if at == len(beats) or beats[at] - beats[at - 1] > PULSE:
+            yield beats[start], beats[at - 1]
+            start = at
+
+
+def _longest(moments: Sequence[float], start: float, end: float) -> float:
+    """The longest time within a span in which there is no moment."""
+    if end <= start:
+        return 0.0
+    points = [start, *moments[bisect_left(moments, start) : bisect_right(moments, end)], end]
+    return max(other - one for one, other in pairwise(points))
+
+
+def _longest_gap(spans: Iterable[Span], start: float, end: float) -> float:
+    """The longest time between two moments that no span covers."""
+    longest, reached = 0.0, start
+    for one, other in spans:
+        if one >= end:
+            break
+        longest, reached = max(longest, one - reached), max(reached, other)
+    return max(longest, end - reached)

@@ -1,0 +1,69 @@
+"""A table that rejects updates of some of its rows, and locks on others."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from howdah_lab.torture.checker import Violation, finding
+from howdah_lab.torture.evidence import Evidence
+from howdah_lab.torture.faults.fault import Fault
+from howdah_lab.torture.faults.processes import stop
+from howdah_lab.torture.rows import HARM, STALLED_AFTER, STATES
+from howdah_lab.torture.site import TortureRun
+
+LOCKED = 10
+"""Rows that are locked at once."""
+
+
+async def refused(site: TortureRun) -> None:
+    """Insert rows that are refused, and lock others for longer than a node may be silent; then stop a node."""
+    hands = site.crew.of("worker")
+    wound = site.hurt(
+        "rows that are refused and rows that are locked", *hands, shows="hands", within=site.beats.lease + 5
+    )
+    await site.load.harm()
+    await site.rest(0.2, 1.0)
+    conn = await asyncpg.connect(site.place.dsn, timeout=10)
+    try:
+        async with conn.transaction():
+            await conn.fetch(site.load.statements["lock_harmed"], LOCKED)
+            await site.rest(1.2 * STALLED_AFTER, 1.6 * STALLED_AFTER)
+    finally:
+        conn.terminate()
+    site.heal(wound)
+    await stop(site)
+
+
+async def judge(evidence: Evidence) -> list[Violation]:
+    """Find rows that did not end as they should, and rows that were taken from nodes that lived."""
+    rows = await evidence.conn.fetch(evidence.sql["harmed"])
+    by_mark = {row["mark"]: row for row in rows}
+    acked = {mark for front, mark in evidence.books.acked if front == "harmed"}
+    unlike = [
+        f"{row['mark']} ({row['harm'] or 'no harm'}) is {row['state']}, not {STATES[row['harm']]}"
+        for row in rows
+        if row["mark"] in acked and row["state"] != STATES[row["harm"]]
+    ]
+    silent = [row["mark"] for row in rows if row["state"] == "failed" and not row["message"]]
+    # no process is killed or frozen, so nothing but a heartbeat that is refused makes a row silent
+    taken = [row["mark"] for row in rows if row["resets"] and row["harm"] not in ("beat", "never")]
+    found = [
+        finding("I1", "rows that were inserted into a table that refuses updates and are gone", acked - by_mark.keys()),
+        finding("I17", "rows of a table that refuses updates that did not end as they should", unlike),
+        finding("I17", "rows that failed without a message", silent),
+        finding("I15", "rows that were taken from a node that lived", taken, doubled=True),
+    ]
+    return [each for each in found if each is not None]
+
+
+FAULTS = [
+    Fault(
+        name="refused",
+        about="a table refuses updates of some of its rows, and others are locked",
+        hurt=refused,
+        controls=("cleaning",),
+        pause=(0.5, 2.0),
+        environment={HARM: "1"},
+        judge=judge,
+    ),
+]

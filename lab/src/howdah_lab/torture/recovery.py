@@ -1,0 +1,102 @@
+"""Recovery times after each fault, computed from the ledger alone."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from howdah_lab.torture.ledger import LedgerEntry
+from howdah_lab.torture.wound import Wound
+
+AGAIN = ("jobs", "plain", "tables", "fleet")
+"""Fronts whose work starts again somewhere else."""
+CLAIMED = ("jobs", "plain", "fleet")
+"""Fronts whose start shows that jobs are claimed."""
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """One wound and what it took; ``seconds`` of every job, or of every process, that had to recover."""
+
+    wound: Wound
+    seconds: list[float]
+    missing: int = 0
+    """Jobs, or processes, that never did."""
+    extra: float = 0.0
+    """Seconds it had besides, because another fault hit the same processes."""
+
+    @property
+    def late(self) -> list[float]:
+        """Recoveries that took too long."""
+        return [each for each in self.seconds if each > self.wound.within + self.extra]
+
+
+def recoveries(entries: Sequence[LedgerEntry], wounds: Sequence[Wound], gone: set[int], until: float) -> list[Recovery]:
+    """Of every wound that shows. ``gone``: processes that ended; ``until``: when the last work was asked for."""
+    starts = [entry for entry in entries if entry.what == "start"]
+    signs: dict[tuple[int, str], list[float]] = defaultdict(list)
+    by_mark: dict[tuple[str, int], list[LedgerEntry]] = defaultdict(list)
+    for entry in starts:
+        by_mark[entry.front, entry.marks[0]].append(entry)
+    for entry in entries:
+        if entry.what != "start" or entry.front in CLAIMED:
+            signs[entry.pid, entry.what].append(entry.at)
+    ended: dict[tuple[str, int], set[tuple[int, int]]] = defaultdict(set)
+    for entry in entries:
+        if entry.what == "end":
+            ended[entry.front, entry.marks[0]].add((entry.pid, entry.token))
+    found = []
+    for wound in wounds:
+        if wound.shows == "jobs":
+            found.append(_of_jobs(wound, starts, ended, by_mark, _extra(wound, wounds)))
+        elif wound.shows == "hands":
+            found.append(_of_hands(wound, signs, wounds, gone, until))
+    return found
+
+
+def _of_jobs(
+    wound: Wound,
+    starts: Sequence[LedgerEntry],
+    ended: dict[tuple[str, int], set[tuple[int, int]]],
+    by_mark: dict[tuple[str, int], list[LedgerEntry]],
+    extra: float,
+) -> Recovery:
+    """Return when the unfinished jobs of the hit process were started again."""
+    seconds, missing = [], 0
+    for start in starts:
+        key = (start.front, start.marks[0])
+        if start.pid not in wound.pids or start.at > wound.at or start.front not in AGAIN:
+            continue
+        if (start.pid, start.token) in ended[key]:
+            continue
+        again = next((other.at for other in by_mark[key] if other.at > start.at), None)
+        if again is None:
+            missing += not ended[key]  # a thawed process may start a job that another one has finished meanwhile
+        elif again > wound.at:  # otherwise it was over before, as when it failed on purpose
+            seconds.append(max(0.0, again - wound.since))
+    return Recovery(wound, seconds, missing, extra)
+
+
+def _extra(wound: Wound, wounds: Sequence[Wound]) -> float:
+    """Return the extra time where faults overlap: processes may first have to recover from the other fault."""
+    until = wound.since + wound.within
+    others = (each for each in wounds if each.fault != wound.fault and each.at < until)
+    return max(0.0, max((each.since + each.within for each in others), default=until) - until)
+
+
+def _of_hands(
+    wound: Wound, signs: dict[tuple[int, str], list[float]], wounds: Sequence[Wound], gone: set[int], until: float
+) -> Recovery:
+    """When did those that were hurt show that they go on?"""
+    seconds, missing = [], 0
+    for pid in wound.pids:
+        shown = signs.get((pid, wound.sign), [])
+        at = bisect_right(shown, wound.since)
+        end = next((other.at for other in wounds if other.at > wound.since and pid in other.pids), until)
+        if at < len(shown) and shown[at] < end:
+            seconds.append(shown[at] - wound.since)
+        elif pid not in gone and signs.get((pid, "start")) and end > wound.since + wound.within:
+            missing += 1  # there was time, and no other fault hit it
+    return Recovery(wound, seconds, missing)

@@ -1,0 +1,177 @@
+"""One request to the dashboard, and its responses."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from howdah.audit import Actor
+from howdah.dashboard import protection as guard
+from howdah.dashboard.access import Visitor
+from howdah.dashboard.context import DashboardContext
+from howdah.dashboard.errors import RequestError
+from howdah.dashboard.render import environment, version_of
+
+SAID = "howdah-said"
+"""The cookie with what an act has to say on the page after it."""
+LONGEST_SAID = 400
+MOST_FIELDS = 2000
+
+
+class DashboardRequest:
+    """One request to the dashboard."""
+
+    def __init__(self, request: Request, site: DashboardContext, visitor: Visitor | None, *, can_leave: bool) -> None:
+        self.request = request
+        self.site = site
+        self._visitor = visitor
+        self._can_leave = can_leave
+        self._form: Mapping[str, str] = {}
+        self._chosen: list[tuple[str, str]] = []
+
+    @property
+    def visitor(self) -> Visitor:
+        """The user who sent the request."""
+        assert self._visitor is not None
+        return self._visitor
+
+    @property
+    def by(self) -> Actor:
+        """The user's name, for the audit."""
+        return Actor(self._visitor.name if self._visitor else "unknown", "dashboard", self.address or None)
+
+    @property
+    def address(self) -> str:
+        """The address of the client; forwarded headers are not trusted."""
+        return self.request.client.host if self.request.client else ""
+
+    @property
+    def partial(self) -> bool:
+        """True if only a piece of a page is wanted, for the dialog."""
+        return self.request.headers.get("hx-request") == "true"
+
+    # ---------------------------------------------------------------- what was asked
+
+    async def read_form(self) -> None:
+        """Take in what was sent."""
+        data = bytearray()
+        async for chunk in self.request.stream():
+            data += chunk
+            if len(data) > guard.LARGEST_FORM:
+                raise RequestError(413, f"A form may have {guard.LARGEST_FORM:,} bytes.", "Choose fewer at once.")
+        try:
+            self._chosen = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        except ValueError:
+            raise RequestError(400, "The form cannot be read.", "Reload the page and try again.") from None
+        self._form = dict(self._chosen)
+
+    def field(self, name: str, default: str | None = None) -> str:
+        """A field of the form."""
+        value = self._form.get(name, default)
+        if value is None:
+            raise RequestError(400, f"The field {name!r} is missing.", "Reload the page and try again.")
+        return value
+
+    def fields(self, name: str) -> list[str]:
+        """Every value of a field, as checkboxes make them."""
+        return [value for field, value in self._chosen if field == name]
+
+    def numbers(self, name: str, most: int = 2**63 - 1) -> list[int]:
+        """The values of a field that holds numbers."""
+        found = self.fields(name)
+        if not all(each.isdecimal() and len(each) < 20 and int(each) <= most for each in found):
+            raise RequestError(400, f"{name!r} must be numbers.", "Reload the page and try again.")
+        return [int(each) for each in found]
+
+    def param(self, name: str, default: str = "") -> str:
+        """A parameter of the address."""
+        return self.request.query_params.get(name, default).replace("\0", "")
+
+    def number(self, name: str, default: int | None = None) -> int | None:
+        """A parameter that is a number."""
+        text = self.param(name)
+        if not text:
+            return default
+        if not text.isdecimal() or len(text) > 18:
+            raise RequestError(400, f"{name} must be a number, got {text[:40]!r}.", "Correct the address.")
+        return int(text)
+
+    # ---------------------------------------------------------------- answers
+
+    def url(self, path: str, **params: Any) -> str:
+        """An address within the dashboard, wherever it is mounted."""
+        root = quote(self.request.scope.get("root_path", ""), safe="/%")
+        wanted = {name: value for name, value in params.items() if value not in (None, "")}
+        return f"{root}{path}" + (f"?{urlencode(wanted)}" if wanted else "")
+
+    def page(self, template: str, code: int = 200, /, **facts: Any) -> Response:
+        """A whole page; ``facts`` are what the template names."""
+        said = unquote(self.request.cookies.get(SAID, ""))[:LONGEST_SAID]
+        response = HTMLResponse(self.text(template, said=said, **facts), code)
+        if said:
+            response.delete_cookie(SAID, path=self.url("/"))
+        return response
+
+    def text(self, template: str, **facts: Any) -> str:
+        """A template, filled in."""
+        return (
+            environment()
+            .get_template(template)
+            .render(
+                url=self.url,
+                static=self._static,
+                here=self.request.url.path + (f"?{self.request.url.query}" if self.request.url.query else ""),
+                path=self.request.url.path.removeprefix(self.request.scope.get("root_path", "")),
+                visitor=self._visitor,
+                can_leave=self._can_leave,
+                **{"said": "", **facts},
+            )
+        )
+
+    def go(self, path: str, said: str = "", **params: Any) -> Response:
+        """Another page, which says what became of the act."""
+        response = RedirectResponse(self.url(path, **params), 303)
+        if said:
+            response.set_cookie(
+                SAID, quote(said[:LONGEST_SAID]), max_age=30, path=self.url("/"), httponly=True, samesite="strict"
+            )
+        return response
+
+    def sure(self) -> bool:
+        """Return whether the user confirmed the action."""
+        return self._form.get("sure") == "yes"
+
+    def ask(self, question: str, *, verb: str, detail: str = "", danger: bool = False) -> Response:
+        """Ask whether they mean it, in a dialog or on a page; the same form comes again with ``sure``."""
+        facts: dict[str, Any] = {
+            "question": question,
+            "verb": verb,
+            "detail": detail,
+            "danger": danger,
+            "action": self.request.url.path,
+            "fields": [(name, value) for name, value in self._chosen if name != "sure"],
+            "back": self._came_from(),
+        }
+        return self.page("ask_dialog.html" if self.partial else "ask.html", **facts)
+
+    def _came_from(self) -> str:
+        from_ = urlsplit(self.request.headers.get("referer", ""))
+        if from_.netloc != self.request.headers.get("host") or from_.scheme not in ("http", "https"):
+            return self.url("/")
+        return urlunsplit(from_)
+
+    def _static(self, name: str) -> str:
+        return self.url(f"/static/{name}", v=version_of(name))
+
+
+class DashboardPage(NamedTuple):
+    """One thing that can be asked of the dashboard."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    needs: Literal["nothing", "read", "all"]
+    answer: Callable[[DashboardRequest], Awaitable[Response]]

@@ -1,5 +1,0 @@
--- order: somebody orders something.
--- in:  $1 address text
--- out: id
-
-insert into {shop}.orders (address) values ($1) returning id

@@ -1,0 +1,206 @@
+"""The conditions that a consumer must meet to handle its next event, over all of its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from howdah.diagnose.doctor.finding import some, span, statement
+from howdah.diagnose.why.gate import LONGEST, Gate, count, line, moment, until
+from howdah.events.admin import DEAD, unknown
+from howdah.events.rows import Holder
+from howdah.postgres import sql
+
+SHOWN = 3
+"""Largest number of partitions named in one fact."""
+MOST_NODES = 1000
+
+
+class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of a consumer, or all of it."""
+
+    part: int
+    partitions: int
+    paused: bool
+    paused_at: datetime | None
+    paused_by: str | None
+    upto: int | None
+    now: datetime
+    node: int | None
+    node_name: str | None
+    node_state: str | None
+    silent: float | None
+    position: int
+    behind: int
+    halted: bool
+    failures: int
+    error_position: int | None
+    error_at: datetime | None
+    error: str
+    rate: float
+    parked: int
+
+    @property
+    def orphaned(self) -> bool:
+        """True if its owner sends no heartbeats."""
+        return self.node_state in (None, "offline") or self.silent is None or self.silent > DEAD
+
+    @property
+    def waits(self) -> bool:
+        """True if it waits for the consumer's other partitions."""
+        return self.upto is not None and self.position >= self.upto
+
+
+class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Status of the log."""
+
+    head: int
+    safe: int
+    leader: str | None
+    nodes: Sequence[str]
+    """The live nodes that have the consumer; those that drain take nothing new."""
+    draining: int
+    holder: Holder | None
+    since: datetime | None
+    query_since: datetime | None
+
+
+async def gates(conn: Any, schema: str, name: str) -> list[Gate]:
+    """Return all gates in order; raise when there is no such consumer."""
+    own, of_log = sql.load("howdah.diagnose.why", schema=schema), sql.load("howdah.events", schema=schema)
+    head, safe, _ = await conn.fetchrow(of_log["frontier"], 0)
+    parts = [PartitionFacts(**row) for row in await conn.fetch(own["consumer"], name, safe, LONGEST * 2)]
+    if not parts:
+        raise unknown(name)
+    having = await conn.fetch(own["having"], name, DEAD, MOST_NODES)
+    leading = await conn.fetchrow(of_log["leading"])
+    holders = [Holder(**row) for row in await conn.fetch(of_log["holders"], 1)] if safe < head else []
+    activity = await conn.fetchrow(own["activity"], holders[0].pid) if holders else None
+    log = LogFacts(
+        head=head,
+        safe=safe,
+        leader=f"node {leading['leader']} ({leading['leader_name']})" if leading["leader"] else None,
+        nodes=[f"node {row['id']} ({row['name']})" for row in having],
+        draining=sum(row["draining"] for row in having),
+        holder=holders[0] if holders else None,
+        since=activity["xact_start"] if activity else None,
+        query_since=activity["query_start"] if activity else None,
+    )
+    return list(_gates(name, parts, log))
+
+
+def _gates(name: str, parts: Sequence[PartitionFacts], log: LogFacts) -> Iterator[Gate]:
+    yield _pause(name, parts[0])
+    yield _node(name, log)
+    yield _assigned(parts, log)
+    yield _halt(name, parts)
+    yield _retry(name, parts)
+    if parts[0].upto is not None:
+        yield _reshape(parts)
+    yield _frontier(parts, log)
+    yield _behind(parts)
+    if parked := sum(part.parked for part in parts):
+        fix = f"`howdah consumers parked list {name}` shows them; then retry or drop them"
+        yield Gate("parked", True, f"it has set {count(parked, 'event')} aside and went on", fix)
+
+
+def _pause(name: str, part: PartitionFacts) -> Gate:
+    if not part.paused:
+        return Gate("pause", True, "it is not paused")
+    by = f" by {line(part.paused_by)}" if part.paused_by else ""
+    since = f" since {until(part.paused_at, part.now)}" if part.paused_at else ""
+    return Gate("pause", False, f"it is paused{by}{since}", f"howdah consumers resume {name}")
+
+
+def _node(name: str, log: LogFacts) -> Gate:
+    if not log.nodes:
+        fix = f"start a worker that has it: howdah worker -a module:app; or `howdah consumers forget {name}`"
+        return Gate("node", False, "no live node has it", fix)
+    if log.draining == len(log.nodes):
+        return Gate("node", False, f"all that have it drain: {some(log.nodes, SHOWN)}", "start another worker")
+    return Gate("node", True, f"{some(log.nodes, SHOWN)} has it")
+
+
+def _assigned(parts: Sequence[PartitionFacts], log: LogFacts) -> Gate:
+    lead = f"{log.leader} leads" if log.leader else "no node leads"
+    fix = None if log.leader else "start a worker with consumers; its log says `leader failed` if it cannot"
+    if free := [part for part in parts if part.node is None]:
+        return Gate("assigned", False, f"{_each(free, lambda _: 'no node was given it')}; {lead}", fix)
+    if orphaned := [part for part in parts if part.orphaned]:
+        return Gate("assigned", False, f"{_each(orphaned, _silence)}; {lead}", fix)
+    return Gate("assigned", True, _each(parts, lambda part: f"node {part.node} ({part.node_name}) has it"))
+
+
+def _silence(part: PartitionFacts) -> str:
+    if part.silent is None:
+        return f"node {part.node}, which has it, is gone"
+    return f"node {part.node} ({part.node_name}), which has it, has been silent for {span(part.silent)}"
+
+
+def _halt(name: str, parts: Sequence[PartitionFacts]) -> Gate:
+    if halted := [part for part in parts if part.halted]:
+        fact = _each(halted, lambda part: f"halted at position {part.error_position:,} by {_error(part)}")
+        return Gate(
+            "halt", False, fact, f"mend it and `howdah consumers resume {name}`, or `howdah consumers skip {name}`"
+        )
+    return Gate("halt", True, "it is not halted")
+
+
+def _retry(name: str, parts: Sequence[PartitionFacts]) -> Gate:
+    if failing := [part for part in parts if part.failures and not part.halted]:
+        fact = _each(failing, lambda part: f"waits to try position {part.error_position:,} again after {_error(part)}")
+        return Gate("retry", False, fact, f"mend it, or `howdah consumers skip {name}`")
+    return Gate("retry", True, "its last batch did not fail")
+
+
+def _error(part: PartitionFacts) -> str:
+    at = f", {until(part.error_at, part.now)}" if part.error_at else ""
+    return f"{line(part.error)} ({count(part.failures, 'failure')} in a row{at})"
+
+
+def _reshape(parts: Sequence[PartitionFacts]) -> Gate:
+    waiting = [part for part in parts if part.waits]
+    fact = f"its partitions change; every part stops at {parts[0].upto:,}, and {len(waiting)} of {len(parts)} are there"
+    return Gate("reshape", not waiting, fact)
+
+
+def _frontier(parts: Sequence[PartitionFacts], log: LogFacts) -> Gate:
+    if log.holder is None:
+        return Gate("frontier", True, f"the log can be read up to {log.safe:,} of {log.head:,}")
+    fact = f"the log can be read up to {log.safe:,} of {log.head:,}: {_who(log.holder)}"
+    if log.since:
+        fact += f" has had its transaction open since {until(log.since, parts[0].now)}"
+    if log.query_since:
+        fact += f", its last statement began at {moment(log.query_since)}"
+    if any(part.position < log.safe for part in parts):
+        return Gate("frontier", True, fact)
+    ended = "commit prepared or rollback prepared" if log.holder.prepared is not None else "end it"
+    kill = "" if log.holder.pid is None else f", or select pg_terminate_backend({log.holder.pid})"
+    return Gate("frontier", False, fact, f"{ended}{kill}")
+
+
+def _who(holder: Holder) -> str:
+    if holder.prepared is not None:
+        return f"prepared transaction {holder.prepared} holds it for {span(holder.age)}"
+    doing = f"; {holder.state}: {statement(holder.query)}" if holder.state and holder.query else ""
+    return f"pid {holder.pid} ({holder.application or holder.role or '?'}{doing})"
+
+
+def _behind(parts: Sequence[PartitionFacts]) -> Gate:
+    behind, rate = max(part.behind for part in parts), sum(part.rate for part in parts)
+    if not behind:
+        return Gate("behind", True, "it has seen all that can be read")
+    return Gate(
+        "behind", True, f"it is behind by up to {count(behind, 'event')}, and handled {rate:,.0f} a second lately"
+    )
+
+
+def _each(parts: Sequence[PartitionFacts], say: Callable[[PartitionFacts], str]) -> str:
+    """Describe each partition; with its number only when there are several."""
+    if parts[0].partitions == 1:
+        return say(parts[0])
+    more = f"; and {len(parts) - SHOWN} more parts" if len(parts) > SHOWN else ""
+    return "; ".join(f"part {part.part}: {say(part)}" for part in parts[:SHOWN]) + more

@@ -1,0 +1,104 @@
+"""Polls the frontier for all consumers of a node and wakes them when it moves.
+
+Before it sleeps it requests a wake-up and then checks that no append is open: every later append sees the request and
+notifies. While an append is open it polls in short steps, since that append may have begun before the request. While
+events flow it requests no wake-up, so busy writers do not notify.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from howdah.events.read import UNSEEN, LogView
+from howdah.loops import Outage, wait_any
+from howdah.postgres import sql
+from howdah.postgres.database import Database, Session
+
+SIGN = 2000
+"""Milliseconds a wake-up request lasts; every poll before a sleep renews it."""
+RECONCILE = 1.0
+FLOWING = 0.02
+"""Seconds between polls while events flow."""
+RAMP = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+"""Seconds between polls while an append is open."""
+
+
+class Dispatcher:
+    """One poll for all consumers: they wait here until the frontier is beyond their position."""
+
+    def __init__(self, database: Database, *, interval: float, hears: Callable[[], bool]) -> None:
+        self._session = Session(database, "frontier")
+        self._sql = sql.load("howdah.events", schema=database.schema)["look"]
+        self._interval = interval
+        self._hears = hears
+        self._rung = asyncio.Event()
+        self._news = asyncio.Event()
+        self._held = 0
+        self._moved_at = time.monotonic()
+        self.frontier = UNSEEN
+        """The frontier of the last poll, with the run of the server it was read in."""
+        self.looks = 0
+
+    def ring(self) -> None:
+        """Poll now: a transaction appended, or may have."""
+        self._rung.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Poll until ``stop``; survives every outage."""
+        outage = Outage("frontier")
+        while not stop.is_set():
+            self._rung.clear()
+            try:
+                pause = await self._look_and_rest()
+            except Exception as error:
+                pause = outage.fail(error)
+            else:
+                outage.heal()
+            await wait_any(pause, self._rung, stop)
+        await self._session.close()
+
+    async def wait(self, beyond: int, seconds: float, *others: asyncio.Event) -> bool:
+        """Wait at most ``seconds`` until the log can be read beyond a position; return whether it can.
+
+        ``others`` end the wait as well.
+        """
+        news = self._news  # Taken before the comparison, so that a frontier that moves meanwhile is not missed.
+        if self.frontier.safe <= beyond:
+            await wait_any(seconds, news, *others)
+        return self.frontier.safe > beyond
+
+    async def look(self, sign: int = 0) -> bool:
+        """Poll once; return whether the frontier moved, or the server was replaced or restarted."""
+        before = self.frontier
+        self.frontier = LogView(*await self._session.fetchrow(self._sql, sign))
+        self.looks += 1
+        if (self.frontier.safe, self.frontier.run) == (before.safe, before.run):
+            return False
+        self._held, self._moved_at = 0, time.monotonic()
+        self._news.set()
+        self._news = asyncio.Event()
+        return True
+
+    def drop(self) -> None:
+        """Discard the connection and the frontier read on it."""
+        self._session.drop()
+        self.frontier = UNSEEN
+
+    async def _look_and_rest(self) -> float:
+        """Poll, and return the seconds until the next poll."""
+        if await self.look():
+            return FLOWING
+        hears = self._hears()
+        if time.monotonic() - self._moved_at < FLOWING:
+            rest = FLOWING  # Quick polls find nothing even while events flow, and must not request a wake-up.
+        elif hears and await self.look(SIGN):
+            return FLOWING
+        else:
+            rest = RECONCILE if hears else self._interval
+        if not self.frontier.held:
+            self._held = 0
+            return rest
+        self._held += 1
+        return min(rest, RAMP[min(self._held, len(RAMP)) - 1])

@@ -1,0 +1,186 @@
+"""Leader election, and the leader's task: assigning partitions to nodes.
+
+Exclusive consumption does not depend on the leader: partitions are fenced by their epoch. The leader's decisions are
+fenced by its term: a leader that was frozen changes nothing after another one has begun to lead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+import asyncpg
+import msgspec
+
+from howdah import telemetry
+from howdah.errors import ConfigError
+from howdah.events.assignment import assign
+from howdah.postgres import sql
+from howdah.postgres.database import Database, Session, columns
+
+log = logging.getLogger("howdah")
+
+LeadershipKind = Literal["lease", "advisory"]
+
+
+class Leadership(Protocol):
+    """A way to become the leader and stay it."""
+
+    async def lead(self) -> datetime | None:
+        """Return the term of this node, the time it began to lead; ``None`` while another node leads."""
+
+    async def close(self) -> None: ...
+
+
+class LeaseLeadership:
+    """Leadership by a lease, a row renewed at every tick; works behind every pooler."""
+
+    def __init__(
+        self, session: Session, statements: Mapping[str, str], node: int, *, lease: float, dead: float
+    ) -> None:
+        self._session = session
+        self._sql = statements
+        self._node = node
+        self._lease = lease
+        self._dead = dead
+
+    async def lead(self) -> datetime | None:
+        term: datetime | None = await self._session.fetchval(self._sql["lead"], self._node, self._lease, self._dead)
+        return term
+
+    async def close(self) -> None:
+        pass  # The node releases its partitions and the leadership in one statement.
+
+
+class AdvisoryLeadership:
+    """Leadership by a session's advisory lock, with a key per schema; does not work through a transaction pooler."""
+
+    def __init__(self, database: Database, statements: Mapping[str, str], node: int, *, lease: float) -> None:
+        if database.pooled:
+            raise ConfigError("leader='advisory' needs a direct connection, and a pooler is in between; use 'lease'")
+        self._session = Session(database, "leader", on_connect=self._forget)
+        self._sql = statements
+        self._key = f"{database.schema} leader"
+        self._node = node
+        self._lease = lease
+        self._mine = False
+
+    async def lead(self) -> datetime | None:
+        if not self._mine:
+            idle = str(int(self._lease * 1000))
+            self._mine = bool(await self._session.fetchval(self._sql["try_lock"], self._key, idle))
+        if not self._mine:
+            return None
+        term: datetime | None = await self._session.fetchval(self._sql["crown"], self._node, self._lease, self._key)
+        return term if self._mine else None  # The session may just have broken.
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    def _forget(self) -> None:
+        self._mine = False  # The lock is gone with the session.
+
+
+class Leader:
+    """Tries to lead, and as the leader assigns the partitions."""
+
+    def __init__(self, database: Database, session: Session, crown: Leadership, node: int, *, dead: float) -> None:
+        self._session = session
+        self._crown = crown
+        self._node = node
+        self._dead = dead
+        self._sql = sql.load("howdah.events", schema=database.schema)
+        self._told: list[str] = []
+        self._barred: set[tuple[str, int]] = set()
+        """Consumers and nodes already warned about."""
+        self._uneven: set[str] = set()
+        """Consumers already warned about because nodes disagree on their number of partitions."""
+        self.leads = False
+
+    async def tick(self) -> None:
+        """Try to lead; as the leader, rebalance."""
+        try:
+            term = await self._crown.lead()
+        except BaseException:
+            self._set(False)
+            raise
+        self._set(term is not None)
+        if term is not None:
+            await self.rebalance(term)
+
+    async def close(self) -> None:
+        """Give up the leadership."""
+        self._set(False)
+        await self._crown.close()
+
+    async def rebalance(self, term: datetime) -> None:
+        """Apply the declared numbers of partitions and assign each to a live, able node; no effect in another term."""
+        await self._judge()
+        nodes = await self._session.fetch(self._sql["candidates"], self._dead)
+        drains = {
+            row["id"] for row in nodes if row["drains"]
+        }  # A draining node finishes its batches, then releases its partitions.
+        wants: dict[int, dict[str, int]] = {
+            row["id"]: msgspec.json.decode(row["consumers"], type=dict[str, int])
+            for row in nodes
+            if row["id"] not in drains
+        }
+        able = {row["id"]: wants[row["id"]].keys() - set(row["barred"]) for row in nodes if row["id"] in wants}
+        rows = await self._session.fetch(self._sql["owners"])
+        if await self._reshape(rows, wants, term):
+            rows = await self._session.fetch(self._sql["owners"])
+        owners = {(row["consumer"], row["part"]): row["node"] for row in rows if row["node"] not in drains}
+        plan = assign(owners, able)
+        moves = [(*part, node) for part, node in plan.items() if owners[part] != node]
+        if moves:
+            await self._session.fetch(self._sql["assign"], *columns(moves, 3), self._node, term)
+        unassigned = sorted({name for (name, _), node in plan.items() if node is None})
+        if moves or unassigned != self._told:
+            self._told = unassigned
+            telemetry.emit("consumer.assign", moves=len(moves), unassigned=unassigned)
+
+    async def _judge(self) -> None:
+        """Decide which declaration of a consumer is current, and warn of nodes that declared another one."""
+        try:
+            rows = await self._session.fetch(self._sql["judge"], self._dead)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            return  # A node is declaring right now: retry at the next tick.
+        found = {(row["consumer"], row["node"]) for row in rows}
+        for consumer, node in sorted(found - self._barred):
+            log.warning(
+                "node %s declares consumer %s with other types or only than the newest declaration, and does not"
+                " consume it; deploy the same code on every node, or give one of the two another name",
+                node,
+                consumer,
+            )
+        self._barred = found
+
+    async def _reshape(self, rows: list[Any], wants: Mapping[int, Mapping[str, int]], term: datetime) -> bool:
+        """Change the partitions of a consumer once all nodes that have it agree on their number."""
+        changed, uneven = False, set[str]()
+        for name, has, moving in {(row["consumer"], row["partitions"], row["upto"] is not None) for row in rows}:
+            wanted = {each[name] for each in wants.values() if name in each}
+            target = has if len(wanted) > 1 else next(iter(wanted), has)  # Nodes disagree: keep the old number.
+            if len(wanted) > 1:
+                uneven.add(name)
+                if name not in self._uneven:
+                    log.warning(
+                        "nodes declare consumer %s with different numbers of partitions (%s); it keeps %d until all"
+                        " agree",
+                        *(name, ", ".join(map(str, sorted(wanted))), has),
+                    )
+            if target != has or (moving and wanted):
+                try:
+                    given = (name, target, self._node, term)
+                    changed |= bool(await self._session.fetchval(self._sql["reshape"], *given))
+                except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+                    pass  # A batch is being committed right now: retry at the next tick.
+        self._uneven = uneven
+        return changed
+
+    def _set(self, leads: bool) -> None:
+        if leads != self.leads:
+            self.leads = leads
+            telemetry.emit("leader.gain" if leads else "leader.lose")

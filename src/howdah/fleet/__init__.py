@@ -1,1 +1,0 @@
-"""Workers that cannot reach the database: a control plane over HTTP, and the worker that speaks with it."""

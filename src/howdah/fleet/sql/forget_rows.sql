@@ -1,4 +1,0 @@
--- forget_rows: leases on rows of tables that nobody serves any more. Safe in every replica.
--- in:  $1 seconds float8
-
-delete from {schema}.row_lease where heard_at < statement_timestamp() - $1::float8 * interval '1 second'

@@ -1,8 +1,0 @@
--- leases: the tokens a worker holds, known to it or not: the answer to a claim may have been lost.
--- in:  $1 id
--- out: tokens
-
-select coalesce(array_agg(l.token), '{}') as tokens
-from {schema}.lease l
-join {schema}.node n on n.id = l.node
-where n.id = $1 and n.remote and n.stopped_at is null

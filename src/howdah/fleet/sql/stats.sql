@@ -1,7 +1,0 @@
--- stats: how many nodes are in which state.
--- out: status, nodes, slots, running
-
-select state as status, count(*) as nodes, sum(slots)::int8 as slots, sum(running)::int8 as running
-from {schema}.node
-where state <> 'offline'
-group by state

@@ -1,4 +1,0 @@
--- last_position: the last position this session drew; asked in the transaction of a bulk append.
--- out: position
-
-select currval({'schema.event_position_seq'}) as position

@@ -1,7 +1,0 @@
--- owners: every share and who has it.
--- out: consumer, part, node, partitions, upto
-
-select s.consumer, s.part, s.node, c.partitions, c.upto
-from {schema}.share s
-join {schema}.consumer c on c.name = s.consumer
-order by s.consumer, s.part

@@ -1,4 +1,0 @@
--- set_exclusive: let appends go one at a time, or not.
--- in:  $1 whether bool
-
-select setval({'schema.log_exclusive'}::regclass, case when $1::bool then 1 else 0 end)

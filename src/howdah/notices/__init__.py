@@ -1,1 +1,0 @@
-"""Notices: telling those outside what happened, by webhooks."""

@@ -1,6 +1,0 @@
--- declare: make a webhook known, or say again that it is. Of several declarations the newest that nodes repeat counts.
--- in:  $1 name, $2 host, $3 events text[], $4 queues text[] or null, $5 kinds text[] or null, $6 stuck after seconds float8,
---      $7 since, as answered before timestamptz; null: the process has just started
--- out: since (when this declaration was first declared), current (whether it is the one that counts)
-
-select since, current from {schema}.declare_webhook($1, $2, $3::text[], $4::text[], $5::text[], $6::float8, $7::timestamptz)

@@ -1,0 +1,298 @@
+"""Connections to one database that reconnect after failures.
+
+Every connection has a command timeout and TCP keepalive, so an unreachable server is detected. A connection that
+breaks, times out or reports a read-only server is dropped and replaced at the next use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from howdah import telemetry
+from howdah.errors import ConfigError, DatabaseFull, DatabaseUnreachable
+from howdah.postgres import settings
+from howdah.postgres.pool import DirectConnection, Pool, open_pool
+from howdah.postgres.settings import ROLE_SETTINGS, SESSION_SETTINGS
+from howdah.postgres.sql import identifier
+from howdah.postgres.watchdog import Watchdog
+
+BROKEN: tuple[type[BaseException], ...] = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.exceptions.AdminShutdownError,
+    asyncpg.exceptions.CrashShutdownError,
+    asyncpg.exceptions.CannotConnectNowError,
+    asyncpg.exceptions.IdleInTransactionSessionTimeoutError,
+    asyncpg.exceptions.InternalClientError,
+)
+"""Errors after which a connection is not used again."""
+
+FULL = asyncpg.exceptions.InsufficientResourcesError
+"""The server has no disk space, memory or connection slot left; the statement was not executed."""
+
+UNCERTAIN: tuple[type[BaseException], ...] = (*BROKEN, asyncio.CancelledError)
+"""Errors after which the protocol state of a connection is unknown."""
+
+CLOSE_TIMEOUT = 2.0
+"""Seconds for a dropped connection to close cleanly before it is terminated."""
+_closing: set[asyncio.Task[None]] = set()
+
+
+def dsn_from_environment() -> str | None:
+    """Return the DSN of ``HOWDAH_DSN``, ``DATABASE_URL`` or the ``PG*`` variables, in that order."""
+    for name in ("HOWDAH_DSN", "DATABASE_URL"):
+        if os.environ.get(name):
+            return os.environ[name]
+    if any(os.environ.get(name) for name in ("PGHOST", "PGDATABASE", "PGSERVICE")):
+        return "postgresql://"
+    return None
+
+
+def hide_password(dsn: str) -> str:
+    """Return the DSN without its password.
+
+    >>> hide_password("postgresql://me:secret@db/app")
+    'postgresql://me:***@db/app'
+    """
+    hidden = re.sub(r"(://[^:/@]*):[^?\s]*@", r"\1:***@", dsn)  # a password may hold / and @
+    return re.sub(r"(password=)[^\s&]+", r"\1***", hidden, flags=re.IGNORECASE)
+
+
+def full(dsn: str, error: BaseException) -> DatabaseFull:
+    """Return the error for a server without disk space, memory or connections."""
+    return DatabaseFull(f"{hide_password(dsn)} has no room left, nothing happened: {error}")
+
+
+class Database:
+    """A DSN and a schema. Opens connections; holds none."""
+
+    def __init__(self, dsn: str, *, schema: str = "howdah", command_timeout: float = 10.0) -> None:
+        identifier(schema)
+        if "$howdah$" in schema or schema.startswith("pg_"):
+            raise ConfigError(f"schema {schema!r} cannot be used; choose a name without 'pg_' in front")
+        self.dsn = dsn
+        self.schema = schema
+        self.command_timeout = command_timeout
+        self.pooled: bool | None = None
+        """True if the connection goes through a transaction pooler; known after the first connection."""
+        self._checked = False
+
+    def __repr__(self) -> str:
+        return f"Database({hide_password(self.dsn)!r}, schema={self.schema!r})"
+
+    async def connect(self, role: str, *, again: bool = False) -> asyncpg.Connection:
+        """Open one connection. A transaction pooler is detected by its rejection of startup settings."""
+        try:
+            conn = await self._open(role)
+        except BROKEN as error:
+            raise DatabaseUnreachable(f"cannot reach {hide_password(self.dsn)}: {error}") from error
+        except FULL as error:
+            raise full(self.dsn, error) from error
+        except ValueError as error:
+            raise ConfigError(f"cannot read {hide_password(self.dsn)}: {error}; check the DSN") from error
+        telemetry.emit("pg.connect", role=role, again=again)
+        return conn
+
+    async def check(self, *, writes: bool = False) -> None:
+        """Raise :class:`ConfigError` if a setting of the role or database is incompatible."""
+        conn = await self.connect("check")
+        try:
+            await settings.check(conn, writes=writes)
+            if not self._checked:
+                await settings.warn_if_asynchronous(conn)
+            self._checked = True
+        finally:
+            conn.terminate()
+
+    async def _open(self, role: str) -> asyncpg.Connection:
+        if not self.pooled:
+            try:
+                startup = {**SESSION_SETTINGS, **ROLE_SETTINGS.get(role, {}), "application_name": f"howdah {role}"}
+                conn = await self._connect(server_settings=startup)
+            except asyncpg.exceptions.ProtocolViolationError as error:
+                if "startup parameter" not in str(error):
+                    raise
+                self.pooled = True
+            else:
+                self.pooled = False
+                return conn
+        return await self._connect(statement_cache_size=0)
+
+    async def _connect(self, **options: Any) -> asyncpg.Connection:
+        conn = await asyncpg.connect(
+            self.dsn, timeout=self.command_timeout, command_timeout=self.command_timeout, **options
+        )
+        try:
+            await prepare(conn)
+            if "server_settings" in options:
+                await settings.apply(conn)
+        except BaseException:
+            conn.terminate()
+            raise
+        return conn
+
+    async def pool(self, size: int, *, command_timeout: float | None = 0) -> Pool:
+        """Open a pool of up to ``size`` connections; ``command_timeout=None`` removes the statement timeout.
+
+        Dead connections are then found by :mod:`howdah.postgres.watchdog`.
+        """
+        if not self._checked:  # also detects a pooler
+            await self.check()
+        options: dict[str, Any] = (
+            {"statement_cache_size": 0}
+            if self.pooled
+            else {
+                "server_settings": {**SESSION_SETTINGS, "application_name": "howdah pool"},
+                "connection_class": DirectConnection,
+            }
+        )
+        pool = await open_pool(
+            self.dsn,
+            min_size=0,
+            max_size=size,
+            init=self._prepare,
+            reset=_no_reset,
+            timeout=self.command_timeout,
+            command_timeout=self.command_timeout if command_timeout == 0 else command_timeout,
+            **options,
+        )
+        if command_timeout is None and not self.pooled:
+            pool.watchdog = Watchdog(Session(self, "watch"), pool.expire_connections)
+        return pool
+
+    async def _prepare(self, conn: asyncpg.Connection) -> None:
+        """Initialise a pooled connection within the command timeout, which later statements may not have."""
+        try:
+            async with asyncio.timeout(self.command_timeout):
+                await prepare(conn)
+                if not self.pooled:
+                    conn.pending_reply.pid = await settings.apply(conn)
+        except BaseException:
+            conn.terminate()  # the pool would close it and wait for a reply
+            raise
+
+
+async def _no_reset(_conn: asyncpg.Connection) -> None:
+    """Skip asyncpg's RESET, which costs a round trip: Howdah leaves no state on a session."""
+
+
+async def prepare(conn: asyncpg.Connection) -> None:
+    """Transfer JSON as bytes and enable TCP keepalive."""
+    await conn.set_type_codec("json", schema="pg_catalog", encoder=_as_is, decoder=_as_is, format="binary")
+    transport = getattr(conn, "_transport", None)
+    sock = transport and transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", 5),
+            ("TCP_KEEPINTVL", 2),
+            ("TCP_KEEPCNT", 3),
+            ("TCP_USER_TIMEOUT", 10_000),
+        ):
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def _as_is(value: bytes) -> bytes:
+    return value
+
+
+class Session:
+    """One connection that reopens itself: opened at first use, dropped on errors, opened again at the next use.
+
+    A failed call raises; the caller's loop backs off and retries. Concurrent calls are serialised.
+    """
+
+    def __init__(self, database: Database, role: str, *, on_connect: Callable[[], None] | None = None) -> None:
+        self.database = database
+        self.role = role
+        self._on_connect = on_connect
+        self._conn: asyncpg.Connection | None = None
+        self._opened = False
+        self._lock = asyncio.Lock()
+
+    async def fetch(self, statement: str, *args: Any, timeout: float | None = None) -> list[Any]:
+        """Run one statement and return its rows."""
+        async with self.use() as conn:
+            rows: list[Any] = await conn.fetch(statement, *args, timeout=timeout)
+            return rows
+
+    async def fetchrow(self, statement: str, *args: Any, timeout: float | None = None) -> Any:
+        """Run one statement and return its first row."""
+        rows = await self.fetch(statement, *args, timeout=timeout)
+        return rows[0] if rows else None
+
+    async def fetchval(self, statement: str, *args: Any, timeout: float | None = None) -> Any:
+        """Run one statement and return the first column of its first row."""
+        row = await self.fetchrow(statement, *args, timeout=timeout)
+        return row[0] if row is not None else None
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[asyncpg.Connection]:
+        """Hold the connection for several statements."""
+        async with self._lock:
+            if self._conn is None or self._conn.is_closed():
+                self._conn = await self.database.connect(self.role, again=self._opened)
+                self._opened = True
+                if self._on_connect:
+                    self._on_connect()
+            try:
+                yield self._conn
+            except UNCERTAIN:
+                self.drop()
+                raise
+
+    def drop(self) -> None:
+        """Discard the connection; the next call opens a new one."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            close_in_background(conn)
+
+    async def close(self) -> None:
+        """Close the connection if one is open."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            await _close(conn)
+
+
+def close_in_background(conn: asyncpg.Connection) -> None:
+    """Close a connection in the background and cancel its running statement, which would otherwise keep running."""
+    if conn.is_closed():
+        conn.terminate()
+        return
+    closing = asyncio.get_running_loop().create_task(_close(conn), name="howdah close")
+    _closing.add(closing)
+    closing.add_done_callback(_closing.discard)
+
+
+async def _close(conn: asyncpg.Connection) -> None:
+    try:
+        await conn.close(timeout=CLOSE_TIMEOUT)
+    except (*BROKEN, asyncpg.PostgresError):
+        conn.terminate()
+
+
+def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Transpose rows into the arrays that ``unnest`` takes.
+
+    >>> columns([(1, "a"), (2, "b")], 2)
+    [[1, 2], ['a', 'b']]
+    """
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+def host_of(dsn: str) -> str:
+    """Return the host of a DSN, for messages."""
+    return urlsplit(dsn).hostname or "local socket"

@@ -1,0 +1,1 @@
+"""A private PostgreSQL server for `howdah demo`, `howdah dev` and tests."""

@@ -1,0 +1,278 @@
+"""Claims rows of one table, leaving out rows whose claim the table rejects."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence, Set
+from typing import Any, NamedTuple, Protocol
+
+from howdah.loops import wait_any
+from howdah.node.registry import node_name
+from howdah.postgres.database import UNCERTAIN, Session
+from howdah.table.budget import Key
+from howdah.table.plan import TablePlan
+from howdah.table.record_reader import RecordReader, UnreadableRecord
+from howdah.table.rejected import Dropped, RejectedRows, RejectionNotes, is_passing, is_rejection, split
+from howdah.table.where import Where
+
+Answer = bool | Where
+
+
+class ClaimGate(Protocol):
+    """The hook of a user that decides, before every claim, whether to claim and which rows."""
+
+    async def may_claim(self) -> Answer: ...
+
+
+class ClaimHook:
+    """Runs ``before_claim``, one call at a time. A result after :meth:`interrupt` goes to the next caller."""
+
+    def __init__(self, ask: Callable[[], Awaitable[Answer]]) -> None:
+        self._ask = ask
+        self._asking: asyncio.Task[None] | None = None
+        self._answered = asyncio.Event()
+        self._interrupted = asyncio.Event()
+        self._answer: Answer = False
+
+    def interrupt(self) -> None:
+        """Make :meth:`ask` return now: the worker stops, or there is something new to claim."""
+        self._interrupted.set()
+
+    async def ask(self) -> Answer:
+        """Return the hook's result; false when there is none yet."""
+        self._interrupted.clear()
+        if self._asking is None:
+            self._answered.clear()
+            self._asking = asyncio.create_task(self._find_out(), name="howdah before_claim")
+        if not self._answered.is_set():
+            await wait_any(None, self._answered, self._interrupted)
+        if not self._answered.is_set():
+            return False
+        self._asking = None
+        return self._answer
+
+    async def _find_out(self) -> None:
+        self._answer = False
+        try:
+            self._answer = await self._ask()
+        finally:
+            self._answered.set()
+
+
+log = logging.getLogger("howdah")
+
+ROUNDS = 20
+"""Times a claim searches beyond rejected rows before it returns."""
+RECONSIDERED = 10
+"""Rejected rows retried when another row ends."""
+SHARED_TIMEOUT = 1.0
+"""Seconds a claim may delay the claims of other tables that share its budget."""
+MOST_UNSURE = 100
+RELEASE_EVERY = 1.0
+
+
+Release = Callable[[Sequence[Key]], Awaitable[tuple[int, set[Key]]]]
+
+
+class ClaimedRows(NamedTuple):
+    """A claimed row."""
+
+    id: Any
+    token: int
+    failures: int
+    waited: float | None
+    record: bytes | str
+    """The record as JSON, or as text the reason why it cannot be read."""
+
+
+class RowClaims:
+    """Claims rows and reads their records. ``release`` returns rows without charging an attempt."""
+
+    def __init__(self, plan: TablePlan, session: Session, notes: RejectionNotes, release: Release) -> None:
+        self._plan = plan
+        self._session = session
+        self._notes = notes
+        self._release = release
+        self._aside = RejectedRows()
+        self._reader = RecordReader(plan, session)
+        self._newest = 0
+        """The newest token this process has had."""
+        self._unsure: dict[int, float] = {}
+        """Tokens of claims whose reply was lost, and until when rows may appear under them."""
+        self._released_at = float("-inf")
+        self._blocked = False
+        self.more = False
+        """True if the last claim ended before it had tried every due row."""
+
+    async def claim(self, most: int, extra: Where | None, name: str | None) -> list[ClaimedRows]:
+        """Claim up to ``most`` rows."""
+        await self._release_unsure()
+        most = min(most, self._reader.most or most)
+        name = name or node_name()
+        budget = self._plan.budget
+        if budget is None:
+            rows, token = await self._take(most, extra, name, None)
+        else:
+            # Wait for a locked table only where no other table has to wait too.
+            if self._blocked:
+                await self._once(0, extra, name, 0)
+                self._blocked = False
+            async with budget.turn:
+                rows, token = await self._take(most, extra, name, SHARED_TIMEOUT if budget.shared else None)
+        return await self._read(rows, token) if rows else []
+
+    def ended(self) -> None:
+        """After a row ended: retry rows that conflicted with it."""
+        self._aside.reconsider(RECONSIDERED)
+
+    # ---------------------------------------------------------------- claiming
+
+    async def _take(self, most: int, extra: Where | None, name: str, timeout: float | None) -> tuple[list[Any], int]:
+        self._newest = token = await self._session.fetchval(self._plan.sql["token"], self._newest)
+        self.more = refused = False
+        try:
+            try:
+                return await self._once(most, extra, name, token, timeout=timeout), token
+            except Exception as error:
+                if not is_rejection(error):
+                    raise
+                refused = True
+            return await self._around(most, extra, name, token), token
+        except BaseException as error:
+            self._blocked = isinstance(error, TimeoutError)
+            if refused or isinstance(error, UNCERTAIN):
+                self.doubt({token})
+            raise
+
+    async def _once(
+        self,
+        most: int,
+        extra: Where | None,
+        name: str,
+        token: int,
+        only: Sequence[Any] | None = None,
+        timeout: float | None = None,
+    ) -> list[Any]:
+        """Claim in one statement, and reserve the rows' costs in the budget."""
+        statement, values = self._plan.claim(extra, only)
+        rows = await self._session.fetch(
+            statement, most, name, token, self._aside.ids() if only is None else [], *values, timeout=timeout
+        )
+        taken = [row for row in rows if row["taken"]]
+        if self._plan.budget:
+            for row in taken:
+                self._plan.budget.reserve((token, self._plan.id(row["id"])), row["costs"])
+        if len(taken) < len(rows):
+            self._put_aside([(self._plan.id(row["id"]), Dropped()) for row in rows if not row["taken"]])
+        for row in taken if len(self._aside) else ():
+            self._aside.forget(self._plan.id(row["id"]))
+        return taken
+
+    async def _around(self, most: int, extra: Where | None, name: str, token: int) -> list[Any]:
+        """Claim all but the rejected rows, and rows beyond them."""
+        taken: list[Any] = []
+        tried: list[Any] = []
+
+        async def claim(part: Sequence[Any]) -> list[Any]:
+            return await self._once(len(part), extra, name, token, list(part))
+
+        for _ in range(ROUNDS):
+            statement, values = self._plan.due(extra)
+            found = await self._session.fetch(
+                statement, most - len(taken), None, None, [*self._aside.ids(), *tried], *values
+            )
+            ids = [self._plan.id(row["id"]) for row in found]
+            if not ids:
+                return taken
+            rows, refused = await split(ids, claim)
+            self._put_aside(refused)
+            taken += rows
+            tried += ids
+            if len(taken) >= most:
+                return taken
+        self.more = not self._aside.full
+        return taken
+
+    def _put_aside(self, refused: Sequence[tuple[Any, Exception]]) -> None:
+        for id, error in refused:
+            self._aside.put(id, passing=is_passing(error))
+        self._notes.add("claim", refused)
+
+    # ---------------------------------------------------------------- reading
+
+    async def _read(self, rows: Sequence[Any], token: int) -> list[ClaimedRows]:
+        ids = [self._plan.id(row["id"]) for row in rows]
+        try:
+            records = await self._reader.read(ids)
+        except BaseException as error:
+            await self._release_unread([(token, id) for id in ids])
+            if isinstance(error, UnreadableRecord):
+                for id in error.args[0]:
+                    self._aside.put(id)
+                if error.__cause__ is not None:
+                    raise error.__cause__ from None
+            raise
+        self._free([(token, id) for id in ids if id not in records])
+        return [
+            ClaimedRows(id, token, row["failures"], row["waited"], records[id])
+            for row, id in zip(rows, ids, strict=True)
+            if id in records
+        ]
+
+    async def _release_unread(self, keys: Sequence[Key]) -> None:
+        """Release rows that cannot be read now; no attempt is charged."""
+        self._free(keys)
+        try:
+            _, locked = await self._release(keys)
+            self.doubt({token for token, _ in locked})
+        except Exception as error:
+            self.doubt({token for token, _ in keys})
+            log.warning(
+                "could not release %d rows of table %s (%s); trying again",
+                len(keys),
+                self._plan.options.name,
+                error,
+            )
+
+    # ---------------------------------------------------------------- budgets, and claims whose reply was lost
+
+    def _free(self, keys: Sequence[Key]) -> None:
+        if self._plan.budget:
+            for key in keys:
+                self._plan.budget.free(key)
+
+    def doubt(self, tokens: Set[int]) -> None:
+        """Release the rows of these claims as soon as possible, before they would be reset.
+
+        Their replies were lost, or some of their rows were locked when they should have been released.
+        """
+        for token in tokens:
+            if self._plan.budget:
+                self._free(self._plan.budget.under(token))
+            if len(self._unsure) < MOST_UNSURE:
+                self._unsure[token] = time.monotonic() + self._plan.options.stalled_after
+
+    async def _release_unsure(self) -> None:
+        """Release rows by the exact tokens of claims without a reply; such a claim may also commit late."""
+        now = time.monotonic()
+        if not self._unsure or now - self._released_at < RELEASE_EVERY:
+            return
+        tokens = list(self._unsure)
+
+        async def release(ids: Sequence[Any] | None) -> list[Any]:
+            return await self._session.fetch(self._plan.sql["release"], tokens, ids)
+
+        refused: list[tuple[Any, Exception]] = []
+        try:
+            rows = await release(None)
+        except Exception as error:
+            if not is_rejection(error):
+                raise
+            found = await self._session.fetch(self._plan.sql["unheard"], tokens)
+            rows, refused = await split([self._plan.id(row["id"]) for row in found], release)
+        refused += [(self._plan.id(row["id"]), Dropped()) for row in rows if not row["done"]]
+        self._notes.add("release", refused)
+        self._released_at = now
+        self._unsure = {token: until for token, until in self._unsure.items() if until > now}

@@ -1,0 +1,1 @@
+"""Webhooks: signed HTTP messages about failed jobs, halted consumers and stuck queues."""

@@ -1,1 +1,0 @@
-"""Running jobs, whoever stores them."""

@@ -1,1 +1,0 @@
-"""Ways a handler can run besides the event loop and threads."""

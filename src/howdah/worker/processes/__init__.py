@@ -1,0 +1,1 @@
+"""Runs handlers in processes of their own, which can be killed."""

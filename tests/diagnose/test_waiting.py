@@ -1,0 +1,260 @@
+"""Why a job waits: each gate, in a real situation, with its fact and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+from howdah import Backoff, Howdah
+from howdah.node.registry import node_name
+from howdah.postgres.database import Database
+from kit.node import eventually, job, node
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def send(app: Howdah) -> Any:
+    @app.task(queue="mail", retry=Backoff(first=7200, cap=7200, jitter=0))
+    async def send(fail: bool = False) -> None:
+        if fail:
+            raise ValueError("no\nsuch  user")
+
+    return send
+
+
+async def registered(conn: Any, nodes: int = 1) -> None:
+    """Wait until so many nodes are known to everybody."""
+    await eventually(lambda: conn.fetchval("select count(*) = $1 from howdah.node where state <> 'offline'", nodes))
+
+
+async def test_nobody_works_at_all(send: Any, ask: Any, closed: Any) -> None:
+    made = await send.enqueue()
+
+    gate = (await ask(made.id))["node"]
+    assert await closed(made.id) == ["node"]
+    assert gate.fact == "no node lives"
+    assert gate.fix == "start a worker: howdah worker -a module:app -q mail"
+
+
+async def test_a_node_that_has_gone_silent_is_named(send: Any, app: Howdah, ask: Any, conn: Any) -> None:
+    made = await send.enqueue()
+    await conn.execute(
+        "insert into howdah.node (name, kinds, slots, beat_at, remote) values"
+        " ('web:7', '{send}', 5, now() - interval '40 seconds', false),"
+        " ('far:8', '{send}', 5, now() - interval '95 seconds', true)"
+    )
+
+    assert (await ask(made.id))["node"].fact == (
+        "no node lives: node 2 (far:8) has been silent for 2 min; node 1 (web:7) has been silent for 40 s"
+    )
+    await conn.execute("update howdah.node set beat_at = now() - interval '40 seconds'")
+    assert (await ask(made.id))["node"].fact == "node 2 (far:8) takes queue 'mail' and task 'send'"
+
+
+async def test_no_live_node_has_the_task_the_queue_or_the_label(
+    database: Database, send: Any, ask: Any, closed: Any, conn: Any
+) -> None:
+    other = Howdah(database.dsn)
+
+    @other.task
+    async def else_() -> None: ...
+
+    made = await send.enqueue()
+    labelled = await send.using(requires=["gpu"]).enqueue()
+    async with node(other) as first:
+        await registered(conn)
+        name = node_name()
+        assert (await ask(made.id))["node"].fact == (
+            f"no live node takes it: node {first.node} ({name}) has no task 'send'"
+        )
+        async with node(other, queues={"mail": None, "default": None}, labels=["arm64"]) as second:
+            await registered(conn, 2)
+            said = (await ask(labelled.id))["node"]
+            assert await closed(labelled.id) == ["node"]
+            assert f"node {first.node} ({name}) lacks label 'gpu' and has no task 'send'" in said.fact
+            assert f"node {second.node} ({name}) lacks label 'gpu' and has no task 'send'" in said.fact
+            assert said.fix == "start a worker: howdah worker -a module:app -q mail --label gpu, with task 'send'"
+
+
+async def test_a_node_that_has_the_task_serves_other_queues(app: Howdah, send: Any, ask: Any, conn: Any) -> None:
+    made = await send.enqueue()
+    async with node(app, queues={"default": None}) as conductor:
+        await registered(conn)
+        said = (await ask(made.id))["node"].fact
+
+    assert said == f"no live node takes it: node {conductor.node} ({node_name()}) does not serve queue 'mail'"
+
+
+async def test_the_only_node_drains(app: Howdah, send: Any, long: Any, ask: Any, closed: Any, conn: Any) -> None:
+    slow = long()
+    async with node(app, grace=30) as conductor:
+        await slow.start()
+        conductor.stop()
+        await eventually(lambda: conn.fetchval("select state = 'draining' from howdah.node"))
+        made = await send.enqueue()
+        said = (await ask(made.id))["node"]
+        assert await closed(made.id) == ["node"]
+        assert said.fact == f"no live node takes it: node {conductor.node} ({node_name()}) drains"
+        slow.go.set()
+
+
+async def test_not_due_yet(app: Howdah, send: Any, ask: Any, conn: Any) -> None:
+    made = await send.using(delay=7200).enqueue()
+    async with node(app):
+        await registered(conn)
+        gates = await ask(made.id)
+
+    due = (await job(conn, made.id))["run_at"]
+    assert [name for name, gate in gates.items() if not gate.open] == ["due"]
+    assert gates["due"].fact == f"it is not due until {due:%Y-%m-%d %H:%M:%SZ} (in 2 h)"
+    assert "turn" not in gates
+
+
+async def test_waiting_to_retry_after_an_error(app: Howdah, send: Any, ask: Any, closed: Any, conn: Any) -> None:
+    made = await send.enqueue(fail=True)
+    async with node(app):
+        await eventually(lambda: conn.fetchval("select count(*) = 1 from howdah.attempt"))
+        said = (await ask(made.id))["retry"]
+        assert await closed(made.id) == ["retry"]
+
+    assert said.fact.startswith("it waits to be tried again until ")
+    assert said.fact.endswith("(in 2 h): attempt 1 of 5 ended with ValueError: no such user")
+
+
+async def test_the_queue_is_paused(app: Howdah, send: Any, ask: Any, closed: Any, conn: Any) -> None:
+    await app.admin.pause("mail", "ada")
+    made = await send.enqueue()
+    async with node(app):
+        await registered(conn)
+        gates = await ask(made.id)
+        assert await closed(made.id) == ["pause"]
+        assert gates["pause"].fact.startswith("queue 'mail' is paused by ada since 20")
+        assert gates["pause"].fix == "howdah resume mail"
+
+        await app.admin.resume("mail")
+        await eventually(lambda: conn.fetchval("select count(*) = 1 from howdah.done"))
+
+
+async def test_all_slots_are_busy_and_by_what(app: Howdah, send: Any, long: Any, ask: Any, closed: Any) -> None:
+    slow = long()
+    async with node(app, slots=2) as conductor:
+        first, second = await slow.start(), await slow.start()
+        made = await send.enqueue()
+        gates = await ask(made.id)
+        assert await closed(made.id) == ["slots"]
+        busy = (
+            f"all 2 slots of node {conductor.node} ({node_name()}) are taken by jobs {first}, {second}, the first since"
+        )
+        assert gates["slots"].fact.startswith(busy)
+        assert gates["slots"].fix == "wait, start another worker, or give it more slots: howdah worker -c N"
+        assert gates["turn"].fact == "it is the next of its queue"
+        slow.go.set()
+
+
+async def test_a_costly_job_takes_several_slots(app: Howdah, send: Any, long: Any, ask: Any, closed: Any) -> None:
+    slow = long(cost=3)
+    async with node(app, slots=3):
+        first = await slow.start()
+        made = await send.enqueue()
+
+        async def told() -> bool:
+            return await closed(made.id) == ["slots"]
+
+        await eventually(told)  # with the next heartbeat
+        said = (await ask(made.id))["slots"].fact
+        assert f"are taken by job {first}, the first since" in said
+        assert said.endswith(", and 2 of them by table rows or costly jobs")
+        slow.go.set()
+
+
+async def test_the_limit_of_the_queue_is_reached(app: Howdah, send: Any, long: Any, ask: Any, closed: Any) -> None:
+    slow = long(queue="mail")
+    async with node(app, slots=10, queues={"mail": 1, "default": None}) as conductor:
+        first = await slow.start()
+        made = await send.enqueue()
+        gates = await ask(made.id)
+        assert await closed(made.id) == ["limit"]
+        name = f"node {conductor.node} ({node_name()})"
+        assert gates["limit"].fact.startswith(
+            f"{name} runs 1 of at most 1 job of queue 'mail' by job {first}, the first"
+        )
+        assert gates["limit"].fix == "wait, start another worker, or raise the limit: howdah worker -q mail:N"
+        assert gates["slots"].fact == f"9 of 10 free on {name}"
+        slow.go.set()
+
+
+async def test_behind_others_of_higher_priority_and_earlier_ones(
+    app: Howdah, send: Any, long: Any, ask: Any, closed: Any
+) -> None:
+    slow = long()
+    async with node(app, slots=1):
+        await slow.start()
+        run = await app.enqueue_many(send.job() for _ in range(3))
+        made = await send.enqueue()
+        await send.using(priority=5).enqueue()
+        await send.using(priority=-5).enqueue()  # comes after
+        gates = await ask(made.id)
+        assert await closed(made.id) == ["slots", "turn"]
+        assert gates["turn"].fact == "behind 4 jobs: 1 of higher priority, 3 that came earlier"
+        assert gates["turn"].fix == f"wait, start another worker, or howdah reprioritize --to N {made.id}"
+        assert (await ask(run[1].id))["turn"].fact == "behind 2 jobs: 1 of higher priority, 1 that came earlier"
+        slow.go.set()
+
+
+async def test_jobs_of_kinds_no_node_takes_are_not_in_the_way(app: Howdah, send: Any, ask: Any, conn: Any) -> None:
+    for _ in range(3):
+        await conn.execute("select howdah.enqueue('unknown', queue => 'mail')")
+    await app.admin.pause("mail")
+    made = await send.enqueue()
+    async with node(app, slots=1):
+        await registered(conn)
+        gates = await ask(made.id)
+
+    assert gates["turn"].open
+    assert gates["turn"].fact == "it is the next of its queue"
+
+
+@pytest.mark.superuser("sees what other roles run")
+async def test_somebody_has_locked_its_place(
+    app: Howdah, send: Any, ask: Any, closed: Any, conn: Any, direct: Database
+) -> None:
+    await app.admin.pause("mail")
+    made = await send.enqueue()
+    other = await asyncpg.connect(direct.dsn, server_settings={"application_name": "psql"})
+    begun = other.transaction()
+    await begun.start()
+    await other.execute("select howdah.cancel(array[$1::int8])", made.id)
+    gates = await ask(made.id)
+    pid = other.get_server_pid()
+    assert await closed(made.id) == ["node", "pause", "lock"]
+    assert gates["lock"].fact.startswith(f"pid {pid} (psql; idle in transaction: select howdah.cancel(")
+    assert gates["lock"].fix == f"end it, or select pg_terminate_backend({pid})"
+
+    await begun.rollback()
+    await other.close()
+    assert "lock" not in await closed(made.id)
+
+
+async def test_a_wish_to_cancel_that_came_while_it_moved(send: Any, ask: Any, conn: Any) -> None:
+    made = await send.enqueue()
+    await conn.execute("insert into howdah.cancel_request (id) values ($1)", made.id)
+
+    gate = (await ask(made.id))["cancel"]
+    assert gate.open
+    assert gate.fact.startswith("it was asked to cancel 20")
+
+
+async def test_a_node_that_hears_no_wake_ups(app: Howdah, send: Any, ask: Any, conn: Any) -> None:
+    await app.admin.pause("mail")
+    made = await send.enqueue()
+    async with node(app, heartbeat=9, lease=20, poll=0.5) as conductor:
+        await eventually(lambda: conn.fetchval("select beat_at > started_at from howdah.node"))
+        await conn.execute("update howdah.node set deaf = true")  # as the heart says when its probe is not heard
+        wake = (await ask(made.id))["wake"]
+
+    assert wake.open
+    assert wake.fact == f"node {conductor.node} ({node_name()}) hears no wake-ups and looks every 0.5 s"
+    assert wake.fix is not None

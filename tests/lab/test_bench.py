@@ -1,0 +1,211 @@
+"""The benchmark runs, checks itself and says what it must. Never how fast: that is for people to read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from howdah.cli import main
+from howdah.postgres.database import Database
+from howdah_lab.bench.app import app, make, nothing
+from howdah_lab.bench.consume import KINDS
+from howdah_lab.bench.events import check, streams
+from howdah_lab.bench.events import make as make_events
+from howdah_lab.bench.figure import Figure
+from howdah_lab.bench.ground import CheckFailed, Ground
+from howdah_lab.bench.plan import LeftOut, Plan
+from howdah_lab.bench.rival import INSTALL
+from howdah_lab.bench.run import SCENARIOS, run
+
+TINY = ("--jobs", "100", "--rounds", "2")
+UNITS = ("jobs/s", "rows/s", "events/s", "µs/job", "µs/event", "ms", "ratio", "MB", "connections")
+
+
+def bench(*words: str) -> Result:
+    return CliRunner().invoke(main, ["bench", *words])
+
+
+def schemas(database: Database) -> set[str]:
+    with psycopg.connect(database.dsn) as conn:
+        return {name for (name,) in conn.execute("select nspname from pg_namespace")}
+
+
+async def fail(_plan: Plan) -> list[Figure]:
+    raise CheckFailed("two and two are five")
+
+
+@pytest.fixture
+def ground(database: Database) -> Ground:
+    return Ground(Database(database.dsn, schema="howdah_bench"))
+
+
+@pytest.mark.stories
+def test_every_scenario_gives_figures_as_json_and_leaves_nothing_behind(database: Database) -> None:
+    said = bench(*TINY, "--json", "--dsn", database.dsn)
+
+    report = json.loads(said.stdout)
+    assert {result["scenario"]: result["error"] for result in report["scenarios"] if result["error"]} == {}
+    assert said.exit_code == 0
+    assert {"howdah", "python", "uvloop", "postgresql", "cores", "settings"} <= report["place"].keys()
+    assert {"fsync", "synchronous_commit"} <= report["place"]["settings"].keys()
+    results = {result["scenario"]: result for result in report["scenarios"]}
+    assert list(results) == [name for name, scenario in SCENARIOS.items() if not scenario.alone]
+    for result in results.values():
+        assert result["error"] is None
+        assert {"jobs", "seconds", "about"} <= result.keys()
+        for figure in result["figures"]:
+            assert 0 < figure["low"] <= figure["median"] <= figure["high"]
+            assert figure["unit"] in UNITS
+    assert len(figures(results["drain"])["drained"]["rounds"]) == 2
+    assert {"last / first round, snapshot held", "last / first round, no snapshot held"} <= figures(
+        results["held"]
+    ).keys()
+    assert {"one at a time", "100 callers at once", "in bulk, jobs made before", "in bulk, making included"} <= figures(
+        results["enqueue"]
+    ).keys()
+    assert {f"enqueue to start, p{rank}" for rank in (50, 95, 99)} <= figures(results["latency"]).keys()
+    for shape in ("1 writer x 1", "8 writers x 1", "1 writer x 100", "8 writers x 100"):
+        ways = {shape, f"{shape}, no gate", f"{shape}, plain insert", f"{shape}, gate / no gate"}
+        assert ways <= figures(results["append"]).keys()
+    assert {kind.name for kind in KINDS} <= figures(results["consume"]).keys()
+    assert {"append to handler, p50", "append to checkpoint, p99"} <= figures(results["arrival"]).keys()
+    assert {"batches of 100", "20 nodes idle, enqueue to claim, p99", "20 nodes, 1 at work"} <= figures(
+        results["fleet"]
+    ).keys()
+    if find_spec("eventsourcing") is None:
+        assert INSTALL in results["rival"]["left_out"]
+        assert results["rival"]["figures"] == []
+    assert "howdah_bench" not in schemas(database)
+
+
+def test_without_a_dsn_it_brings_its_own_postgresql_and_prints_a_table() -> None:
+    said = bench(*TINY, "--rounds", "1", "--scenario", "drain")
+
+    assert said.exit_code == 0, said.output
+    assert "fsync on, synchronous_commit on" in said.stdout
+    assert "PostgreSQL" in said.stdout
+    heading, first, *_ = said.stdout.partition("\n\n")[2].splitlines()
+    assert heading.split() == ["scenario", "jobs", "figure", "median", "low", "high", "unit"]
+    assert first.split()[:3] == ["drain", "100", "drained"]
+
+
+def test_a_schema_that_is_not_its_own_is_left_alone(database: Database) -> None:
+    said = bench(*TINY, "--dsn", database.dsn, "--schema", "howdah")
+
+    assert said.exit_code == 2
+    assert "was not made by a benchmark" in said.stderr
+    assert "howdah" in schemas(database)
+
+
+@pytest.mark.anyio
+async def test_what_a_killed_benchmark_left_is_used_again_but_not_by_two_at_once(ground: Ground) -> None:
+    await ground.__aenter__()
+    await ground.fresh()
+    with pytest.raises(Exception, match="another benchmark runs"):
+        await Ground(ground.database).__aenter__()
+    ground._hang_up()
+
+    async with Ground(ground.database) as again:
+        await again.fresh()
+        await again.check(done=0)
+
+
+@pytest.mark.anyio
+async def test_jobs_that_are_not_done_are_a_failure_that_names_the_counts(ground: Ground) -> None:
+    async with ground:
+        await ground.fresh()
+        await app.enqueue_many(make(nothing, number) for number in range(3))
+
+        await ground.check(done=0, waiting=3)
+        with pytest.raises(CheckFailed, match="done 0 instead of 3, waiting 3 instead of 0"):
+            await ground.check(done=3)
+
+
+@pytest.mark.anyio
+async def test_a_log_that_does_not_add_up_is_a_failure_that_names_the_counts(ground: Ground) -> None:
+    plan = Plan(ground=ground, jobs=10, rounds=1, processes=1, tick=lambda: None)
+    async with ground:
+        await ground.fresh()
+        await make_events(plan)
+        await app.log.append_many(streams(10))
+
+        await check(plan, events=10)
+        with pytest.raises(CheckFailed, match="events 10 instead of 11"):
+            await check(plan, events=11)
+        await ground.conn.execute("delete from howdah_bench.event where stream_id = '0' and version = 2")
+        with pytest.raises(CheckFailed, match="torn 1 instead of 0"):
+            await check(plan, events=9)
+
+
+@pytest.mark.anyio
+async def test_a_control_plane_with_too_many_connections_is_a_failure(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("howdah_lab.bench.fleet.OTHER_CONNECTIONS", -4)
+    async with ground:
+        (result,) = await run(
+            ground,
+            [SCENARIOS["fleet"]],
+            jobs=100,
+            rounds=1,
+            processes=1,
+            begin=lambda _scenario: None,
+            tick=lambda: None,
+        )
+
+    assert result.error is not None
+    assert "connections to PostgreSQL open" in result.error
+
+
+def test_what_cannot_be_measured_here_is_left_out_with_a_word_and_is_no_failure(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def leave_out(_plan: Plan) -> list[Figure]:
+        raise LeftOut("it needs a full moon")
+
+    monkeypatch.setitem(SCENARIOS, "rival", replace(SCENARIOS["rival"], measure=leave_out))
+
+    said = bench(*TINY, "--scenario", "rival", "--dsn", database.dsn)
+
+    assert said.exit_code == 0
+    assert "rival was left out: it needs a full moon" in said.stdout
+
+
+@pytest.mark.anyio
+async def test_a_scenario_that_fails_is_shown_and_the_next_one_runs(ground: Ground) -> None:
+    async def succeed(plan: Plan) -> list[Figure]:
+        return [Figure("rounds", "ratio", [1.0, 3.0, 2.0])]
+
+    async with ground:
+        results = await run(
+            ground,
+            [replace(SCENARIOS["drain"], measure=fail), replace(SCENARIOS["held"], measure=succeed)],
+            jobs=100,
+            rounds=1,
+            processes=1,
+            begin=lambda _scenario: None,
+            tick=lambda: None,
+        )
+
+    assert results[0].error == "CheckFailed: two and two are five"
+    assert results[1].error is None
+    assert (results[1].figures[0].low, results[1].figures[0].median, results[1].figures[0].high) == (1.0, 2.0, 3.0)
+
+
+def test_a_failed_scenario_is_exit_code_1(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCENARIOS, "drain", replace(SCENARIOS["drain"], measure=fail))
+
+    said = bench(*TINY, "--scenario", "drain", "--dsn", database.dsn)
+
+    assert said.exit_code == 1
+    assert "drain failed: CheckFailed: two and two are five" in said.stdout
+
+
+def figures(result: dict[str, Any]) -> dict[str, Any]:
+    return {figure["name"]: figure for figure in result["figures"]}

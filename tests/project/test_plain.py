@@ -1,0 +1,93 @@
+"""Names and words: each class has its own name, modules stay few, and no text uses words that hide its subject."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [ROOT / "src", ROOT / "lab" / "src", ROOT / "agent" / "src"]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MOST_MODULES = 285
+"""Modules of the runtime package; fold or delete before you raise it."""
+FLOORS = 11
+RIDDLES = re.compile(r"\b(nobody|somebody|whoever|those who|what is said|turned away|let go|goes on)\b", re.IGNORECASE)
+"""Words that leave open which node, worker, client, transaction or row is meant."""
+OPENINGS = re.compile(r"(What|Who|Whoever|How|Whether|Those)\b")
+"""First words of docstrings that describe a question instead of the thing."""
+ALLOWED = {
+    "src/howdah/postgres/embedded/binaries.py": "the account `nobody`",
+    "src/howdah/postgres/embedded/server.py": "the account `nobody`",
+}
+
+
+def python_files() -> list[Path]:
+    return sorted(file for source in SOURCES for file in source.rglob("*.py"))
+
+
+def texts() -> Iterator[tuple[str, int, str]]:
+    """Every line of sources and pages, without the code spans of pages."""
+    for source in SOURCES:
+        for file in source.rglob("*"):
+            if file.suffix in {".py", ".sql", ".html"}:
+                yield from ((name_of(file), at, line) for at, line in enumerate(file.read_text().splitlines(), 1))
+    for page in PAGES:
+        for at, line in enumerate(page.read_text().splitlines(), 1):
+            yield name_of(page), at, re.sub(r"`[^`]*`", "", line)
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+def riddles(line: str) -> list[str]:
+    return RIDDLES.findall(line)
+
+
+def test_every_class_has_a_name_of_its_own() -> None:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for file in python_files():
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(name_of(file))
+    assert len(homes) > 300
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+def test_the_runtime_package_grows_no_further() -> None:
+    assert len(list((ROOT / "src").rglob("*.py"))) <= MOST_MODULES
+
+
+def test_there_are_few_import_floors() -> None:
+    found = re.search(r'id = "floors".*?layers = \[\n(.*?)\n\]', (ROOT / "pyproject.toml").read_text(), re.DOTALL)
+    assert found
+    assert len(found[1].splitlines()) <= FLOORS
+
+
+def test_no_text_hides_its_subject() -> None:
+    found = [f"{name}:{at}: {line.strip()}" for name, at, line in texts() if name not in ALLOWED and riddles(line)]
+    assert found == []
+
+
+def test_a_word_that_hides_its_subject_is_seen() -> None:
+    assert riddles("The lease goes on while Nobody renews it.") == ["goes on", "Nobody"]
+    assert riddles("The lease stays while no node renews it.") == []
+
+
+def test_docstrings_name_the_thing() -> None:
+    found = [
+        f"{name_of(file)}:{node.lineno}: {node.value.splitlines()[0]}"
+        for file in python_files()
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and is_docstring(file, node)
+        if OPENINGS.match(node.value)
+    ]
+    assert found == []
+
+
+def is_docstring(file: Path, node: ast.Constant) -> bool:
+    lines = file.read_text().splitlines()
+    return lines[node.lineno - 1].lstrip().startswith(('"""', 'r"""'))

@@ -1,0 +1,126 @@
+-- Rows that nodes left in a database; kit/release_work.py
+-- taken at 2026-11-17 11:02:12.26302+00
+
+INSERT INTO howdah.attempt (id, attempt, node, outcome, started_at, ended_at, error, message, traceback) VALUES (12, 1, 1608668273, 'failed', '2026-11-17 11:02:11.963306+00', '2026-11-17 11:02:11.987016+00', 'ValueError', 'it is broken', 'Traceback (most recent call last):
+  File "/srv/app/tests/kit/release_work.py", line 79, in fragile
+    raise ValueError("it is broken")
+ValueError: it is broken
+');
+INSERT INTO howdah.attempt (id, attempt, node, outcome, started_at, ended_at, error, message, traceback) VALUES (13, 1, 1608668273, 'retry', '2026-11-17 11:02:11.954467+00', '2026-11-17 11:02:11.987016+00', 'ValueError', 'it is broken', 'Traceback (most recent call last):
+  File "/srv/app/tests/kit/release_work.py", line 85, in flaky
+    raise ValueError("it is broken")
+ValueError: it is broken
+');
+INSERT INTO howdah.audit (id, at, who, via, address, verb, thing, ids, filter, before, after, count) OVERRIDING SYSTEM VALUE VALUES (1, '2026-11-17 11:02:09.715665+00', 'code', 'code', NULL, 'cancel', 'job', '{14}', NULL, '{"state":"queued"}', '{"state":"cancelled"}', 1);
+INSERT INTO howdah.audit (id, at, who, via, address, verb, thing, ids, filter, before, after, count) OVERRIDING SYSTEM VALUE VALUES (2, '2026-11-17 11:02:12.11262+00', 'code', 'code', NULL, 'pause', 'queue', '{mail}', NULL, '{"paused":false}', '{"paused":true}', 1);
+INSERT INTO howdah.consumer (name, partitions, stream_types, types, upto, paused, paused_at, paused_by, created_at, digest) VALUES ('totals', 2, NULL, NULL, NULL, false, NULL, NULL, '2026-11-17 11:02:11.136173+00', '42d1fa40c02cd88ceb5afa3fffa9322e');
+INSERT INTO howdah.checkpoint (consumer, part, "position", handled, rate, failures, halted, error_position, error, message, traceback, error_at, updated_at) VALUES ('totals', 1, 0, 0, 0, 0, false, NULL, NULL, NULL, NULL, NULL, '2026-11-17 11:02:11.136173+00');
+INSERT INTO howdah.checkpoint (consumer, part, "position", handled, rate, failures, halted, error_position, error, message, traceback, error_at, updated_at) VALUES ('totals', 0, 6, 6, 0.5941370942729468, 0, false, NULL, NULL, NULL, NULL, NULL, '2026-11-17 11:02:11.922111+00');
+INSERT INTO howdah.declaration (consumer, digest, stream_types, types, declared_at, seen_at, unseen_at, withdrawn) VALUES ('totals', '42d1fa40c02cd88ceb5afa3fffa9322e', NULL, NULL, '2026-11-17 11:02:11.164431+00', '2026-11-17 11:02:11.164446+00', NULL, false);
+INSERT INTO howdah.done (id, finished_at, took_us, node, attempt, state, result, error) VALUES (14, '2026-11-17 11:02:09.65003+00', NULL, NULL, 0, 'c', NULL, 'cancelled while waiting');
+INSERT INTO howdah.done (id, finished_at, took_us, node, attempt, state, result, error) VALUES (4, '2026-11-17 11:02:11.864616+00', 6018, 1608668273, 1, 'd', NULL, NULL);
+INSERT INTO howdah.done (id, finished_at, took_us, node, attempt, state, result, error) VALUES (7, '2026-11-17 11:02:11.864926+00', 6233, 1608668273, 1, 'd', NULL, NULL);
+INSERT INTO howdah.done (id, finished_at, took_us, node, attempt, state, result, error) VALUES (2, '2026-11-17 11:02:11.8649+00', 4143, 1608668273, 1, 'd', NULL, NULL);
+INSERT INTO howdah.done (id, finished_at, took_us, node, attempt, state, result, error) VALUES (6, '2026-11-17 11:02:11.86469+00', 5789, 1608668273, 1, 'd', NULL, NULL);
+INSERT INTO howdah.done (id, finished_at, took_us, node, attempt, state, result, error) VALUES (1, '2026-11-17 11:02:11.864676+00', 5724, 1608668273, 1, 'd', NULL, NULL);
+INSERT INTO howdah.done (id, finished_at, took_us, node, attempt, state, result, error) VALUES (5, '2026-11-17 11:02:11.87311+00', 8453, 1608668273, 1, 'd', NULL, NULL);
+INSERT INTO howdah.done (id, finished_at, took_us, node, attempt, state, result, error) VALUES (3, '2026-11-17 11:02:11.867581+00', 13177, 1608668273, 1, 'd', NULL, NULL);
+INSERT INTO howdah.done (id, finished_at, took_us, node, attempt, state, result, error) VALUES (8, '2026-11-17 11:02:11.869023+00', 18952, 1608668273, 1, 'd', NULL, NULL);
+INSERT INTO howdah.done (id, finished_at, took_us, node, attempt, state, result, error) VALUES (12, '2026-11-17 11:02:11.987016+00', 24260, 1608668273, 1, 'f', NULL, 'ValueError: it is broken');
+INSERT INTO howdah.event ("position", at, version, schema_version, stream_type, stream_id, type, data, meta, correlation, causation, trace) OVERRIDING SYSTEM VALUE VALUES (1, '2026-11-17 11:02:09.732114+00', 1, 1, 'Order', '1', 'Placed', '{"n":0}', NULL, NULL, NULL, NULL);
+INSERT INTO howdah.event ("position", at, version, schema_version, stream_type, stream_id, type, data, meta, correlation, causation, trace) OVERRIDING SYSTEM VALUE VALUES (2, '2026-11-17 11:02:09.732587+00', 2, 1, 'Order', '1', 'Placed', '{"n":1}', NULL, NULL, NULL, NULL);
+INSERT INTO howdah.event ("position", at, version, schema_version, stream_type, stream_id, type, data, meta, correlation, causation, trace) OVERRIDING SYSTEM VALUE VALUES (3, '2026-11-17 11:02:09.732624+00', 3, 1, 'Order', '1', 'Placed', '{"n":2}', NULL, NULL, NULL, NULL);
+INSERT INTO howdah.event ("position", at, version, schema_version, stream_type, stream_id, type, data, meta, correlation, causation, trace) OVERRIDING SYSTEM VALUE VALUES (4, '2026-11-17 11:02:09.732627+00', 4, 1, 'Order', '1', 'Placed', '{"n":3}', NULL, NULL, NULL, NULL);
+INSERT INTO howdah.event ("position", at, version, schema_version, stream_type, stream_id, type, data, meta, correlation, causation, trace) OVERRIDING SYSTEM VALUE VALUES (5, '2026-11-17 11:02:09.732634+00', 5, 1, 'Order', '1', 'Placed', '{"n":4}', NULL, NULL, NULL, NULL);
+INSERT INTO howdah.event ("position", at, version, schema_version, stream_type, stream_id, type, data, meta, correlation, causation, trace) OVERRIDING SYSTEM VALUE VALUES (6, '2026-11-17 11:02:09.732637+00', 6, 1, 'Order', '1', 'Placed', '{"n":5}', NULL, NULL, NULL, NULL);
+INSERT INTO howdah.event ("position", at, version, schema_version, stream_type, stream_id, type, data, meta, correlation, causation, trace) OVERRIDING SYSTEM VALUE VALUES (7, '2026-11-17 11:02:12.22526+00', 1, 1, 'Order', '2', 'Placed', '{"n":6}', NULL, NULL, NULL, NULL);
+INSERT INTO howdah.event ("position", at, version, schema_version, stream_type, stream_id, type, data, meta, correlation, causation, trace) OVERRIDING SYSTEM VALUE VALUES (8, '2026-11-17 11:02:12.236371+00', 2, 1, 'Order', '2', 'Placed', '{"n":7}', NULL, NULL, NULL, NULL);
+INSERT INTO howdah.event ("position", at, version, schema_version, stream_type, stream_id, type, data, meta, correlation, causation, trace) OVERRIDING SYSTEM VALUE VALUES (9, '2026-11-17 11:02:12.236427+00', 3, 1, 'Order', '2', 'Placed', '{"n":8}', NULL, NULL, NULL, NULL);
+INSERT INTO howdah.event ("position", at, version, schema_version, stream_type, stream_id, type, data, meta, correlation, causation, trace) OVERRIDING SYSTEM VALUE VALUES (10, '2026-11-17 11:02:12.236431+00', 4, 1, 'Order', '2', 'Placed', '{"n":9}', NULL, NULL, NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (1, '2026-11-17 11:02:09.535284+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":0}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (2, '2026-11-17 11:02:09.535284+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":1}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (3, '2026-11-17 11:02:09.535284+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":2}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (4, '2026-11-17 11:02:09.535284+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":3}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (5, '2026-11-17 11:02:09.535284+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":4}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (6, '2026-11-17 11:02:09.535284+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":5}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (7, '2026-11-17 11:02:09.535284+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":6}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (8, '2026-11-17 11:02:09.535284+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":7}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (9, '2026-11-17 11:02:09.606401+00', NULL, NULL, 0, 3, 'default', 'slow', NULL, '{"n":50}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (10, '2026-11-17 11:02:09.606401+00', NULL, NULL, 0, 3, 'default', 'slow', NULL, '{"n":51}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (11, '2026-11-17 11:02:09.606401+00', NULL, NULL, 0, 3, 'default', 'slow', NULL, '{"n":52}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (12, '2026-11-17 11:02:09.607982+00', NULL, NULL, 0, 1, 'default', 'fragile', NULL, '{"n":60}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (13, '2026-11-17 11:02:09.609065+00', NULL, NULL, 0, 3, 'default', 'flaky', NULL, '{"n":80}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (14, '2026-11-17 11:02:09.609362+00', '2026-11-17 12:02:09.614378+00', NULL, 0, 5, 'default', 'note', NULL, '{"n":70}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (15, '2026-11-17 11:02:12.122053+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":10}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (16, '2026-11-17 11:02:12.122053+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":11}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (17, '2026-11-17 11:02:12.122053+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":12}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (18, '2026-11-17 11:02:12.122053+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":13}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (19, '2026-11-17 11:02:12.122053+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":14}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (20, '2026-11-17 11:02:12.122053+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":15}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (21, '2026-11-17 11:02:12.122053+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":16}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (22, '2026-11-17 11:02:12.122053+00', NULL, NULL, 0, 5, 'default', 'note', NULL, '{"n":17}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (23, '2026-11-17 11:02:12.160184+00', NULL, NULL, 0, 5, 'mail', 'note', NULL, '{"n":30}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (24, '2026-11-17 11:02:12.160184+00', NULL, NULL, 0, 5, 'mail', 'note', NULL, '{"n":31}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (25, '2026-11-17 11:02:12.160184+00', NULL, NULL, 0, 5, 'mail', 'note', NULL, '{"n":32}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (26, '2026-11-17 11:02:12.162863+00', '2026-11-18 11:02:12.164407+00', NULL, 0, 5, 'default', 'note', NULL, '{"n":20}', NULL, NULL);
+INSERT INTO howdah.job (id, enqueued_at, run_at, timeout, priority, max_attempts, queue, kind, key, args, meta, trace) VALUES (27, '2026-11-17 11:02:12.200356+00', NULL, NULL, 0, 5, 'default', 'note', 'one', '{"n":40}', NULL, NULL);
+INSERT INTO howdah.job_key (key, id) VALUES ('one', 27);
+INSERT INTO howdah.lane (queue, priority) VALUES ('default', 0);
+INSERT INTO howdah.lane (queue, priority) VALUES ('mail', 0);
+INSERT INTO howdah.later (id, due_at, priority, attempt, queue, kind) VALUES (13, '2026-11-17 12:00:08.838092+00', 0, 1, 'default', 'flaky');
+INSERT INTO howdah.later (id, due_at, priority, attempt, queue, kind) VALUES (26, '2026-11-18 11:02:12.164407+00', 0, 0, 'default', 'note');
+INSERT INTO howdah.leader (one, node, since, expires_at) VALUES (true, 1608668273, '2026-11-17 11:02:11.43017+00', '2026-11-17 11:02:26.721915+00');
+INSERT INTO howdah.lease (token, node, claimed_at, expires_at, first_id, end_id, rids, los, his, attempts, remaining) VALUES (116130764656130, 1608668273, '2026-11-17 11:02:11.898853+00', '2026-11-17 11:02:13.899334+00', 9, 13, '{2,3}', '{9,12}', '{12,13}', '{1,1}', 3);
+INSERT INTO howdah.node (id, name, state, version, queues, kinds, slots, running, deaf, started_at, beat_at, stopped_at, consumers, remote, labels, tables, leaving, credential, api_token, limits, poll, beside, locked, locked_until, claims, declared) VALUES (1608668273, 'web-1:26076', 'busy', '0.2.0', NULL, '{note,slow,fragile,flaky,howdah:prune}', 8, 8, false, '2026-11-17 11:02:11.098262+00', '2026-11-17 11:02:11.857312+00', NULL, '{"totals":2}', false, '{}', '{}', false, NULL, NULL, NULL, 0.5, 0, NULL, NULL, '{}', '{"totals":"42d1fa40c02cd88ceb5afa3fffa9322e"}');
+INSERT INTO howdah.queue (name, paused, paused_at, paused_by) VALUES ('mail', true, '2026-11-17 11:02:12.095904+00', 'ada');
+INSERT INTO howdah.ready (rid, lo, hi, priority, attempt, queue, kind) VALUES (5, 15, 23, 0, 0, 'default', 'note');
+INSERT INTO howdah.ready (rid, lo, hi, priority, attempt, queue, kind) VALUES (6, 23, 26, 0, 0, 'mail', 'note');
+INSERT INTO howdah.ready (rid, lo, hi, priority, attempt, queue, kind) VALUES (7, 27, 28, 0, 0, 'default', 'note');
+INSERT INTO howdah.repair_state (only_row, next_id, looked_at, jobs, leases, found_at) VALUES (true, 0, '2026-11-17 11:02:11.599438+00', 0, 0, NULL);
+INSERT INTO howdah.schedule (name, kind, cron, zone, last_at, last_job, paused, declaration, slot_at, not_before, error, failed_at) VALUES ('yearly', 'note', '0 0 1 1 *', 'UTC', NULL, NULL, false, 'e1e7fbf4b968bf31f0c985144b7f256a', '2027-01-01 00:00:00+00', NULL, NULL, NULL);
+INSERT INTO howdah.schedule_declaration (name, declaration, kind, cron, zone, declared_at, seen_at, withdrawn) VALUES ('yearly', 'e1e7fbf4b968bf31f0c985144b7f256a', 'note', '0 0 1 1 *', 'UTC', '2026-11-17 11:02:11.595752+00', '2026-11-17 11:02:11.595886+00', false);
+INSERT INTO howdah.share (consumer, part, node, epoch, assigned_at) VALUES ('totals', 0, 1608668273, 36726810, '2026-11-17 11:02:11.710458+00');
+INSERT INTO howdah.share (consumer, part, node, epoch, assigned_at) VALUES ('totals', 1, 1608668273, 48175731, '2026-11-17 11:02:11.710962+00');
+INSERT INTO public.mark (n) VALUES (0);
+INSERT INTO public.mark (n) VALUES (5);
+INSERT INTO public.mark (n) VALUES (3);
+INSERT INTO public.mark (n) VALUES (1);
+INSERT INTO public.mark (n) VALUES (6);
+INSERT INTO public.mark (n) VALUES (2);
+INSERT INTO public.mark (n) VALUES (4);
+INSERT INTO public.mark (n) VALUES (7);
+INSERT INTO public.seen ("position") VALUES (1);
+INSERT INTO public.seen ("position") VALUES (2);
+INSERT INTO public.seen ("position") VALUES (3);
+INSERT INTO public.seen ("position") VALUES (4);
+INSERT INTO public.seen ("position") VALUES (5);
+INSERT INTO public.seen ("position") VALUES (6);
+INSERT INTO public.switch (broken) VALUES (true);
+SELECT pg_catalog.setval('howdah.api_token_id_seq', 1, false);
+SELECT pg_catalog.setval('howdah.arrival', 7, true);
+SELECT pg_catalog.setval('howdah.audit_id_seq', 2, true);
+SELECT pg_catalog.setval('howdah.event_position_seq', 10, true);
+SELECT pg_catalog.setval('howdah.job_id', 27, true);
+SELECT pg_catalog.setval('howdah.job_log_seq_seq', 1, false);
+SELECT pg_catalog.setval('howdah.log_exclusive', 0, false);
+SELECT pg_catalog.setval('howdah.log_sign', 1794913333670, true);
+SELECT pg_catalog.setval('howdah.node_id_seq', 1, false);
+SELECT pg_catalog.setval('howdah.notice_id_seq', 1, false);
+SELECT pg_catalog.setval('howdah.run_id_seq', 1, false);
+SELECT pg_catalog.setval('howdah.sign_0', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_1', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_10', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_11', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_12', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_13', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_14', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_15', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_2', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_3', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_4', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_5', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_6', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_7', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_8', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.sign_9', 1794913333926, true);
+SELECT pg_catalog.setval('howdah.token', 3, true);

@@ -1,0 +1,1 @@
+"""Upgrades from earlier releases."""
