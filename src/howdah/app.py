@@ -253,7 +253,7 @@ class Howdah:
         """Bring the schema to the version this code needs."""
         return await migrate.migrate(self.database)
 
-    def conductor(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> DatabaseNode:
+    def node(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> DatabaseNode:
         """Make a node that is ready to run."""
         if not self.tasks and not self.tables and not self.consumers:
             raise ConfigError(
@@ -278,7 +278,7 @@ class Howdah:
 
     async def work(self, options: WorkerOptions | None = None) -> None:
         """Run a node until it is cancelled or, with ``drain``, until no work is due."""
-        await self.conductor(options).run_until_cancelled()
+        await self.node(options).run_until_cancelled()
 
     async def close(self) -> None:
         """Close the connections of this event loop."""

@@ -74,9 +74,9 @@ async def test_a_node_that_stops_at_once_leaves_nothing_of_both(app, seen):
             await asyncio.sleep(60)
 
     await append(app, "Order-1")
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         await asyncio.wait_for(inside.wait(), 30)
-        conductor.stop(now=True)
+        running_node.stop(now=True)
     row = await standing(app, "projection")
     assert (await seen(), row.position, row.failures) == ([], 0, 0)
 
@@ -95,9 +95,9 @@ async def test_a_node_that_stops_finishes_its_batch_first(app, seen):
         await note(event, tx)
 
     await append(app, "Order-1", "Order-2", "Order-3")
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         await asyncio.wait_for(inside.wait(), 30)
-        conductor.stop()
+        running_node.stop()
 
     assert await seen() == ["Order-1", "Order-2"]
     assert await seen("position") == [1, (await standing(app, "projection")).position]

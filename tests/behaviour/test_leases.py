@@ -149,12 +149,12 @@ async def test_a_node_that_cannot_renew_stops_its_own_jobs(app, conn):
             raise
 
     made = await long.enqueue()
-    async with node(app, lease=1.0, heartbeat=0.2, upkeep=False) as conductor:
+    async with node(app, lease=1.0, heartbeat=0.2, upkeep=False) as running_node:
         await eventually(lambda: _is(conn, made.id, "running"))
-        conductor.renewals[0].statement = "select 1 / 0"  # every heartbeat fails from now on
+        running_node.renewals[0].statement = "select 1 / 0"  # every heartbeat fails from now on
         await asyncio.wait_for(cancelled.wait(), 30)
         await eventually(lambda: _true(lost))
-        conductor.stop(now=True)
+        running_node.stop(now=True)
     unsubscribe()
     assert "renewed" in lost[0]
 
@@ -166,11 +166,11 @@ async def test_one_failed_heartbeat_cancels_nothing(app, conn):
         return "whole"
 
     made = await long.enqueue()
-    async with node(app, lease=10.0, heartbeat=0.3) as conductor:
+    async with node(app, lease=10.0, heartbeat=0.3) as running_node:
         await eventually(lambda: _is(conn, made.id, "running"))
-        good, conductor.renewals[0].statement = conductor.renewals[0].statement, "select 1 / 0"
+        good, running_node.renewals[0].statement = running_node.renewals[0].statement, "select 1 / 0"
         await asyncio.sleep(0.5)
-        conductor.renewals[0].statement = good
+        running_node.renewals[0].statement = good
         row = await ended(conn, made.id)
     assert (row["state"], row["attempt"]) == ("done", 1)
 

@@ -246,18 +246,18 @@ async def test_a_thread_that_cannot_be_stopped_keeps_its_slot_but_not_its_job(ap
 
     made = await stubborn.enqueue()
     after = await next_one.enqueue()
-    async with node(app, slots=1) as conductor:
+    async with node(app, slots=1) as running_node:
         row = await ended(conn, made.id)
         assert (row["state"], row["error"].split(":")[0]) == ("failed", "TimeoutError")
         await asyncio.sleep(0.7)
         assert await state(conn, after.id) == "queued", "the only slot is taken"
         release.set()
         assert (await ended(conn, after.id))["state"] == "done"
-        await eventually(lambda: _nothing_runs(conductor))
+        await eventually(lambda: _nothing_runs(running_node))
 
 
-async def _nothing_runs(conductor):
-    return not conductor.running
+async def _nothing_runs(running_node):
+    return not running_node.running
 
 
 async def test_what_a_handler_sets_in_its_context_stays_there(app, conn):

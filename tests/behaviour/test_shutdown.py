@@ -56,13 +56,13 @@ async def test_now_means_now(app, conn):
         await asyncio.sleep(600)
 
     made = await app.enqueue_many(for_ever.job() for _ in range(10))
-    conductor = app.conductor(quick(grace=60.0, slots=3))
-    task = asyncio.create_task(conductor.run())
+    running_node = app.node(quick(grace=60.0, slots=3))
+    task = asyncio.create_task(running_node.run())
     await eventually(lambda: running(conn, made[0].id))
     began = time.monotonic()
-    conductor.stop()
+    running_node.stop()
     await asyncio.sleep(0.2)
-    conductor.stop(now=True)
+    running_node.stop(now=True)
     await asyncio.wait_for(task, 30)
 
     assert time.monotonic() - began < 30, "it waited for the grace of a minute"
@@ -91,9 +91,9 @@ async def test_a_stop_before_the_start_is_a_stop(app):
     @app.task
     async def note() -> None: ...
 
-    conductor = app.conductor(quick())
-    conductor.stop()
-    await asyncio.wait_for(conductor.run(), 30)
+    running_node = app.node(quick())
+    running_node.stop()
+    await asyncio.wait_for(running_node.run(), 30)
 
 
 async def test_a_claim_answered_after_the_stop_starts_nothing(app, conn, direct):
@@ -104,11 +104,11 @@ async def test_a_claim_answered_after_the_stop_starts_nothing(app, conn, direct)
         began.append(1)
 
     made = await note.enqueue()
-    conductor = app.conductor(quick(lease=30.0, poll=0.1), upkeep=False)
+    running_node = app.node(quick(lease=30.0, poll=0.1), upkeep=False)
     async with claims_held_up(direct) as one_waits:
-        task = asyncio.create_task(conductor.run())
+        task = asyncio.create_task(running_node.run())
         await one_waits()
-        conductor.stop()
+        running_node.stop()
     await asyncio.wait_for(task, 30)
 
     row = await job(conn, made.id)
@@ -123,12 +123,12 @@ async def test_many_stops_at_any_moment_lose_nothing(app, conn):
 
     await app.enqueue_many(short.job(n) for n in range(2000))
     for round in range(20):
-        conductor = app.conductor(quick(slots=5, grace=0.0 if round % 2 else 1.0), upkeep=False)
-        task = asyncio.create_task(conductor.run())
+        running_node = app.node(quick(slots=5, grace=0.0 if round % 2 else 1.0), upkeep=False)
+        task = asyncio.create_task(running_node.run())
         await asyncio.sleep(0.02 * (round % 7))
-        conductor.stop(now=round % 3 == 0)
+        running_node.stop(now=round % 3 == 0)
         await asyncio.wait_for(task, 30)
-    await asyncio.wait_for(app.conductor(quick(drain=True), upkeep=False).run(), 90)
+    await asyncio.wait_for(app.node(quick(drain=True), upkeep=False).run(), 90)
 
     rows = await conn.fetch("select state, attempt, count(*) from howdah.jobs group by 1, 2")
     assert [tuple(row) for row in rows] == [("done", 1, 2000)]

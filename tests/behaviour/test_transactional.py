@@ -164,13 +164,13 @@ async def test_waiting_for_a_connection_does_not_count_as_running(app, conn):
         await asyncio.sleep(60)
 
     held = await app.enqueue_many(hold.job() for _ in range(20))
-    async with node(app, slots=50) as conductor:
+    async with node(app, slots=50) as running_node:
         await eventually(lambda: _count(holding, 20))
         made = await app.enqueue_many(quick_one.job() for _ in range(5))
         slow = await too_slow.enqueue()
-        await eventually(lambda: _count(conductor.running, 26))
+        await eventually(lambda: _count(running_node.running, 26))
         await asyncio.sleep(2.5)
-        assert len(conductor.running) == 26
+        assert len(running_node.running) == 26
         gate.set()
         rows = [await ended(conn, each.id) for each in (*held, *made)]
         late = await ended(conn, slow.id)

@@ -29,20 +29,20 @@ def stamp(app):
     return stamp
 
 
-async def asleep(conductor):
+async def asleep(running_node):
     """Wait until the node has fallen asleep."""
-    await eventually(lambda: _asleep(conductor))
+    await eventually(lambda: _asleep(running_node))
     await asyncio.sleep(0.2)
 
 
-async def _asleep(conductor):
-    return conductor.open and not conductor.open[0].store.deaf and conductor.open[0].store._wakeup._asleep
+async def _asleep(running_node):
+    return running_node.open and not running_node.open[0].store.deaf and running_node.open[0].store._wakeup._asleep
 
 
 @notified
 async def test_an_idle_node_is_woken_at_once(app, stamp, conn):
-    async with node(app, poll=60.0) as conductor:
-        await asleep(conductor)
+    async with node(app, poll=60.0) as running_node:
+        await asleep(running_node)
         waits = []
         for n in range(10):
             began = time.monotonic()
@@ -56,8 +56,8 @@ async def test_an_idle_node_is_woken_at_once(app, stamp, conn):
 
 @notified
 async def test_a_first_job_of_a_new_queue_wakes_a_node_that_serves_all(app, stamp, conn):
-    async with node(app, poll=60.0) as conductor:
-        await asleep(conductor)
+    async with node(app, poll=60.0) as running_node:
+        await asleep(running_node)
         made = await stamp.using(queue="brand new").enqueue(1)
         await ended(conn, made.id)
 
@@ -71,8 +71,8 @@ async def test_a_transaction_that_was_open_when_the_node_fell_asleep_is_not_miss
     transaction = own.transaction(isolation=isolation)
     await transaction.start()
     made = await stamp.using(conn=own).enqueue(1)  # looked for a sleeper, saw none
-    async with node(app, poll=60.0) as conductor:
-        await asleep(conductor)
+    async with node(app, poll=60.0) as running_node:
+        await asleep(running_node)
         await asyncio.sleep(1.0)
         began = time.monotonic()
         await transaction.commit()
@@ -145,14 +145,14 @@ async def test_a_scheduled_job_starts_on_time(app, stamp, conn):
 
 @notified
 async def test_a_killed_listen_connection_is_replaced_and_a_claim_follows(app, stamp, conn):
-    async with node(app, poll=60.0) as conductor:
-        await asleep(conductor)
+    async with node(app, poll=60.0) as running_node:
+        await asleep(running_node)
         await conn.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'howdah listen'"
         )
         made = await stamp.enqueue(1)
         await ended(conn, made.id)
-        await asleep(conductor)
+        await asleep(running_node)
         again = await stamp.enqueue(2)
         await ended(conn, again.id)
 
@@ -182,9 +182,9 @@ async def test_a_long_transaction_elsewhere_costs_an_idle_node_little(app, stamp
     transaction = own.transaction()
     await transaction.start()
     await own.execute("create temp table elsewhere (x int)")  # it has an id, and may have enqueued for all we know
-    async with node(app, poll=60.0) as conductor:
-        await asleep(conductor)
-        store, looks = conductor.open[0].store, 0
+    async with node(app, poll=60.0) as running_node:
+        await asleep(running_node)
+        store, looks = running_node.open[0].store, 0
         claim = store.claim
 
         async def counted(*args):

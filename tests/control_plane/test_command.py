@@ -329,7 +329,7 @@ STUBBORN = "trap '' TERM; pwd > {folder}/where; echo $$ > {folder}/pids; while :
 async def test_a_program_is_dead_before_its_job_is_released(app, conn, tmp_path):
     task = define(app, "stubborn", [*SHELL, STUBBORN.replace("{folder}", str(tmp_path))], grace=3.0)
     made = await task.enqueue()
-    node = app.conductor(quick(grace=0.1, lease=30.0))
+    node = app.node(quick(grace=0.1, lease=30.0))
     running = asyncio.create_task(node.run())
     [pid] = await numbers(tmp_path / "pids", 1)
     node.stop()

@@ -51,12 +51,12 @@ async def caught_up(conn: Any) -> None:
 
 async def test_one_that_runs_has_every_gate_open(app: Howdah, database: Database, conn: Any) -> None:
     other, _ = following(database.dsn, "Mail")
-    async with node(other) as conductor:
+    async with node(other) as running_node:
         await app.log.append("Order-1", [PLACED, PLACED])
         await caught_up(conn)
         gates = await ask(app)
 
-    name = f"node {conductor.node} ({node_name()})"
+    name = f"node {running_node.node} ({node_name()})"
     assert all(gate.open for gate in gates.values())
     assert list(gates) == ["pause", "node", "assigned", "halt", "retry", "frontier", "behind"]
     assert gates["node"].fact == gates["assigned"].fact == f"{name} has it"
@@ -103,15 +103,15 @@ async def test_paused_by_whom_and_since(app: Howdah, database: Database, conn: A
 
 async def test_its_owner_died(app: Howdah, database: Database, conn: Any) -> None:
     other, _ = following(database.dsn, "Mail")
-    async with mortal(other) as conductor:
+    async with mortal(other) as running_node:
         await app.log.append("Order-1", PLACED)
         await caught_up(conn)
-        await conductor.kill()
+        await running_node.kill()
         await conn.execute("update howdah.node set beat_at = now() - interval '40 seconds'")
         gates = await ask(app)
 
     assert await closed(app) == ["node", "assigned"]
-    owner = f"node {conductor.node} ({node_name()}), which has it, has been silent for 40 s; "
+    owner = f"node {running_node.node} ({node_name()}), which has it, has been silent for 40 s; "
     assert gates["assigned"].fact.startswith(owner)
 
 

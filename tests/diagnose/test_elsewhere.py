@@ -25,11 +25,11 @@ def send(app: Howdah) -> Any:
 
 async def test_a_running_job_and_whether_its_node_still_beats(app: Howdah, long: Any, ask: Any, conn: Any) -> None:
     slow = long()
-    async with node(app, heartbeat=15, lease=60) as conductor:
+    async with node(app, heartbeat=15, lease=60) as running_node:
         id = await slow.start()
         await eventually(lambda: conn.fetchval("select beat_at > started_at from howdah.node"))
         [lease] = (await ask(id)).values()
-        where = f"it runs on node {conductor.node} ({node_name()}) since 20"
+        where = f"it runs on node {running_node.node} ({node_name()}) since 20"
         assert (lease.name, lease.open) == ("lease", False)
         assert lease.fact.startswith(where)
         assert ", attempt 1 of 5; that node beat " in lease.fact

@@ -81,23 +81,23 @@ async def test_no_live_node_has_the_task_the_queue_or_the_label(
 
 async def test_a_node_that_has_the_task_serves_other_queues(app: Howdah, send: Any, ask: Any, conn: Any) -> None:
     made = await send.enqueue()
-    async with node(app, queues={"default": None}) as conductor:
+    async with node(app, queues={"default": None}) as running_node:
         await registered(conn)
         said = (await ask(made.id))["node"].fact
 
-    assert said == f"no live node takes it: node {conductor.node} ({node_name()}) does not serve queue 'mail'"
+    assert said == f"no live node takes it: node {running_node.node} ({node_name()}) does not serve queue 'mail'"
 
 
 async def test_the_only_node_drains(app: Howdah, send: Any, long: Any, ask: Any, closed: Any, conn: Any) -> None:
     slow = long()
-    async with node(app, grace=30) as conductor:
+    async with node(app, grace=30) as running_node:
         await slow.start()
-        conductor.stop()
+        running_node.stop()
         await eventually(lambda: conn.fetchval("select state = 'draining' from howdah.node"))
         made = await send.enqueue()
         said = (await ask(made.id))["node"]
         assert await closed(made.id) == ["node"]
-        assert said.fact == f"no live node takes it: node {conductor.node} ({node_name()}) drains"
+        assert said.fact == f"no live node takes it: node {running_node.node} ({node_name()}) drains"
         slow.go.set()
 
 
@@ -140,14 +140,13 @@ async def test_the_queue_is_paused(app: Howdah, send: Any, ask: Any, closed: Any
 
 async def test_all_slots_are_busy_and_by_what(app: Howdah, send: Any, long: Any, ask: Any, closed: Any) -> None:
     slow = long()
-    async with node(app, slots=2) as conductor:
+    async with node(app, slots=2) as running_node:
         first, second = await slow.start(), await slow.start()
         made = await send.enqueue()
         gates = await ask(made.id)
         assert await closed(made.id) == ["slots"]
-        busy = (
-            f"all 2 slots of node {conductor.node} ({node_name()}) are taken by jobs {first}, {second}, the first since"
-        )
+        name = f"node {running_node.node} ({node_name()})"
+        busy = f"all 2 slots of {name} are taken by jobs {first}, {second}, the first since"
         assert gates["slots"].fact.startswith(busy)
         assert gates["slots"].fix == "wait, start another worker, or give it more slots: howdah worker -c N"
         assert gates["turn"].fact == "it is the next of its queue"
@@ -172,12 +171,12 @@ async def test_a_costly_job_takes_several_slots(app: Howdah, send: Any, long: An
 
 async def test_the_limit_of_the_queue_is_reached(app: Howdah, send: Any, long: Any, ask: Any, closed: Any) -> None:
     slow = long(queue="mail")
-    async with node(app, slots=10, queues={"mail": 1, "default": None}) as conductor:
+    async with node(app, slots=10, queues={"mail": 1, "default": None}) as running_node:
         first = await slow.start()
         made = await send.enqueue()
         gates = await ask(made.id)
         assert await closed(made.id) == ["limit"]
-        name = f"node {conductor.node} ({node_name()})"
+        name = f"node {running_node.node} ({node_name()})"
         assert gates["limit"].fact.startswith(
             f"{name} runs 1 of at most 1 job of queue 'mail' by job {first}, the first"
         )
@@ -250,11 +249,11 @@ async def test_a_wish_to_cancel_that_came_while_it_moved(send: Any, ask: Any, co
 async def test_a_node_that_hears_no_wake_ups(app: Howdah, send: Any, ask: Any, conn: Any) -> None:
     await app.admin.pause("mail")
     made = await send.enqueue()
-    async with node(app, heartbeat=9, lease=20, poll=0.5) as conductor:
+    async with node(app, heartbeat=9, lease=20, poll=0.5) as running_node:
         await eventually(lambda: conn.fetchval("select beat_at > started_at from howdah.node"))
         await conn.execute("update howdah.node set deaf = true")  # as the heart says when its probe is not heard
         wake = (await ask(made.id))["wake"]
 
     assert wake.open
-    assert wake.fact == f"node {conductor.node} ({node_name()}) hears no wake-ups and looks every 0.5 s"
+    assert wake.fact == f"node {running_node.node} ({node_name()}) hears no wake-ups and looks every 0.5 s"
     assert wake.fix is not None

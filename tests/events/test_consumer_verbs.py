@@ -61,11 +61,11 @@ async def standing(app: Howdah, name: str = "notes") -> Any:
 async def test_a_paused_consumer_finishes_its_batch_and_rests(app, seen, gate):
     gate.open.clear()
     await append(app, 2)
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         await asyncio.wait_for(gate.inside.wait(), 30)
         await app.log.admin.pause("notes", by="ann")
         gate.open.set()
-        await eventually(lambda: _rests(conductor))
+        await eventually(lambda: _rests(running_node))
         last = await append(app)
         row = await standing(app)
         assert (row.state, row.paused_by, row.position, row.lag) == ("paused", "ann", 2, 1)
@@ -80,8 +80,8 @@ async def test_a_paused_consumer_finishes_its_batch_and_rests(app, seen, gate):
     assert (await standing(app)).paused_by is None
 
 
-async def _rests(conductor: Any) -> bool:
-    return not conductor.crew.runners
+async def _rests(running_node: Any) -> bool:
+    return not running_node.crew.runners
 
 
 async def test_a_reset_goes_back_or_leaves_out(app, seen, gate):

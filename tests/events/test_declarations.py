@@ -30,8 +30,8 @@ def wanting(dsn, types, **settings):
     return app, seen
 
 
-async def owned_by(conn, conductor):
-    return set((await owners(conn)).values()) == {conductor.node}
+async def owned_by(conn, running_node):
+    return set((await owners(conn)).values()) == {running_node.node}
 
 
 async def ancient_node(conn, partitions):

@@ -52,11 +52,11 @@ async def has(got: list[int], position: int) -> bool:
     return position in got
 
 
-async def asleep(conductor: Any) -> None:
+async def asleep(running_node: Any) -> None:
     """Wait until the node has nothing to do, hears, and has stopped looking."""
     looks = -1
-    while conductor.crew is None or not conductor.crew.runners or looks != conductor.crew._dispatcher.looks:
-        looks = conductor.crew._dispatcher.looks if conductor.crew else -1
+    while running_node.crew is None or not running_node.crew.runners or looks != running_node.crew._dispatcher.looks:
+        looks = running_node.crew._dispatcher.looks if running_node.crew else -1
         await asyncio.sleep(0.3)
 
 
@@ -86,14 +86,14 @@ async def test_a_consumer_looks_by_itself_less_and_less_often(app):
     async def alone(event):
         got.append(event.position)
 
-    async with node(app, notify=False, dispatch=LONG) as conductor:
+    async with node(app, notify=False, dispatch=LONG) as running_node:
         for _ in range(2):
             position = await append(app)
             await eventually(lambda position=position: has(got, position))  # the dispatcher sleeps: found by itself
-            before, began = conductor.crew._dispatcher.looks, time.monotonic()
+            before, began = running_node.crew._dispatcher.looks, time.monotonic()
             await asyncio.sleep(1.6)
-            await eventually(lambda before=before: _looked(conductor.crew._dispatcher, before + 2))
-            looks, slow = conductor.crew._dispatcher.looks - before, (time.monotonic() - began) / 1.6
+            await eventually(lambda before=before: _looked(running_node.crew._dispatcher, before + 2))
+            looks, slow = running_node.crew._dispatcher.looks - before, (time.monotonic() - began) / 1.6
             assert looks <= 8 * slow, "32 if it did not slow down"
 
 
@@ -101,24 +101,24 @@ async def test_a_consumer_looks_by_itself_less_and_less_often(app):
 
 
 async def test_polling_finds_events_in_its_interval(app, got):
-    async with node(app, notify=False, dispatch=0.2) as conductor:
+    async with node(app, notify=False, dispatch=0.2) as running_node:
         for _ in range(3):
             position = await append(app)
             await eventually(lambda position=position: has(got, position))
-        before, began = conductor.crew._dispatcher.looks, time.monotonic()
+        before, began = running_node.crew._dispatcher.looks, time.monotonic()
         await asyncio.sleep(2)
-        assert conductor.crew._dispatcher.looks - before <= 5.5 * (time.monotonic() - began)
+        assert running_node.crew._dispatcher.looks - before <= 5.5 * (time.monotonic() - began)
 
 
 @notified
 @pytest.mark.usefixtures("only_wake_ups")
 async def test_a_wake_up_is_enough(app, got):
-    async with node(app, dispatch=LONG) as conductor:
-        await asleep(conductor)
+    async with node(app, dispatch=LONG) as running_node:
+        await asleep(running_node)
         for _ in range(5):
             position = await append(app)
             await eventually(lambda position=position: has(got, position))
-        await asleep(conductor)
+        await asleep(running_node)
         position = await append(app)
         await eventually(lambda: has(got, position))
 
@@ -127,8 +127,8 @@ async def test_a_wake_up_is_enough(app, got):
 @pytest.mark.usefixtures("only_wake_ups")
 async def test_a_wake_up_at_any_moment_is_not_lost(app, got):
     """Also between the look that found nothing and the sleep that follows it."""
-    async with node(app, dispatch=LONG) as conductor:
-        await asleep(conductor)
+    async with node(app, dispatch=LONG) as running_node:
+        await asleep(running_node)
         for n in range(150):
             position = await append(app)
             await eventually(lambda position=position: has(got, position))
@@ -179,29 +179,29 @@ async def test_an_append_that_was_open_before_the_node_slept_is_found(app, got, 
     transaction = other.transaction()
     await transaction.start()
     made = await app.log.append("Order-1", {"type": "Noted"}, conn=other)
-    async with node(app, dispatch=LONG) as conductor:
-        await eventually(lambda: _runs(conductor))
+    async with node(app, dispatch=LONG) as running_node:
+        await eventually(lambda: _runs(running_node))
         await asyncio.sleep(0.5)
         await transaction.commit()
         await eventually(lambda: has(got, made.position))
     await other.close()
 
 
-async def _runs(conductor: Any) -> bool:
-    return bool(conductor.crew and conductor.crew.runners)
+async def _runs(running_node: Any) -> bool:
+    return bool(running_node.crew and running_node.crew.runners)
 
 
 async def test_a_listener_that_is_cut_again_and_again_is_replaced_by_polls(app, got, conn, monkeypatch):
     monkeypatch.setattr("howdah.events.dispatcher.RECONCILE", LONG)
-    async with node(app, dispatch=0.1, notify=True) as conductor, _cutting(conn):
-        await eventually(lambda: _troubled(conductor))
+    async with node(app, dispatch=0.1, notify=True) as running_node, _cutting(conn):
+        await eventually(lambda: _troubled(running_node))
         for _ in range(3):
             position = await append(app)
             await eventually(lambda position=position: has(got, position))
 
 
-async def _troubled(conductor: Any) -> bool:
-    return bool(conductor.crew and conductor.crew.wakeups_lost)
+async def _troubled(running_node: Any) -> bool:
+    return bool(running_node.crew and running_node.crew.wakeups_lost)
 
 
 @asynccontextmanager
@@ -247,9 +247,9 @@ async def test_appends_ring_only_while_somebody_sleeps(app, got, database, direc
     )
     await append(app)
     assert rung == [], "nobody sleeps yet"
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         await eventually(lambda: has(got, 1))
-        await eventually(lambda: _hearing(conductor))
+        await eventually(lambda: _hearing(running_node))
         await asyncio.sleep(0.5)
         assert rung == []
         await append(app)
@@ -288,12 +288,12 @@ async def _quiet(rung: list[str], got: list[int]) -> bool:
 async def test_an_idle_node_hardly_looks(app, got):
     for n in range(5):
         app.consumer(f"other {n}")(_nothing)
-    async with node(app) as conductor:
-        await eventually(lambda: _hearing(conductor))
+    async with node(app) as running_node:
+        await eventually(lambda: _hearing(running_node))
         await asyncio.sleep(1)
-        before, began = conductor.crew._dispatcher.looks, time.monotonic()
+        before, began = running_node.crew._dispatcher.looks, time.monotonic()
         await asyncio.sleep(3)
-        assert conductor.crew._dispatcher.looks - before <= 25 * (time.monotonic() - began) / 3, (
+        assert running_node.crew._dispatcher.looks - before <= 25 * (time.monotonic() - began) / 3, (
             "two a second, and what consumers look by themselves"
         )
 
@@ -301,5 +301,5 @@ async def test_an_idle_node_hardly_looks(app, got):
 async def _nothing(event: Any) -> None: ...
 
 
-async def _hearing(conductor: Any) -> bool:
-    return bool(conductor.crew and conductor.crew.runners and conductor.crew._hears())
+async def _hearing(running_node: Any) -> bool:
+    return bool(running_node.crew and running_node.crew.runners and running_node.crew._hears())

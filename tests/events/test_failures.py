@@ -206,11 +206,11 @@ async def test_halting_stops_this_consumer_and_no_other(app, conn, seen, error):
     app.consumer("shaky", retry=AT_ONCE)(shaky)
     app.consumer("steady")(_steady)
     await append(app, 3)
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         row = await comes_to(app, "halted")
         last = await append(app, 1)
         await app.log.wait_for("steady", last)
-        assert [runner.consumer.name for runner in conductor.crew.runners if runner.ended is None] == ["steady"]
+        assert [runner.consumer.name for runner in running_node.crew.runners if runner.ended is None] == ["steady"]
         row = await standing(app)
 
     assert shaky.tried.count(2) == (2 if error is Poison else 6)
@@ -287,7 +287,7 @@ async def test_a_consumer_may_stop_the_worker(app, seen):
     await append(app, 3)
     for times in (6, 11):  # once more to find the culprit; a node that is started again begins anew
         with pytest.raises(ConsecutiveFailures, match=r"shaky failed 5 times in a row at position 2: ValueError"):
-            await asyncio.wait_for(app.conductor(quick()).run(), 60)
+            await asyncio.wait_for(app.node(quick()).run(), 60)
         assert shaky.tried.count(2) == times
     assert await seen() == [1]
     shaky.bad.clear()

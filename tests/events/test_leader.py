@@ -153,12 +153,12 @@ async def test_two_schemas_in_one_database_have_a_leader_each(direct, conn):
 async def test_to_lead_by_a_lock_behind_a_pooler_is_refused(database, pooler):
     """A transaction pooler would hand the lock to somebody else."""
     app, _ = following(database.dsn, "a")
-    conductor = app.conductor(quick(leader="advisory"))
+    running_node = app.node(quick(leader="advisory"))
     if not pooler:
-        conductor._database.pooled = True  # as it would find out
+        running_node._database.pooled = True  # as it would find out
 
     with pytest.raises(ConfigError, match="needs a direct connection"):
-        await conductor.run()
+        await running_node.run()
 
 
 # ---------------------------------------------------------------- who has what
@@ -260,12 +260,12 @@ async def spread(conn, nodes):
     return len({each for each in (await owners(conn)).values() if each is not None}) == nodes
 
 
-async def leads(conn, conductor):
-    return await leader(conn) == conductor.node and conductor.crew.leader.leads
+async def leads(conn, running_node):
+    return await leader(conn) == running_node.node and running_node.crew.leader.leads
 
 
-async def is_owner(conn, name, conductor):
-    return (await owners(conn)).get((name, 0)) == conductor.node != 0
+async def is_owner(conn, name, running_node):
+    return (await owners(conn)).get((name, 0)) == running_node.node != 0
 
 
 async def no_batch_is_open(conn):

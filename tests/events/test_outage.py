@@ -53,8 +53,8 @@ async def failures():
 async def test_a_consumer_that_waits_outlives_the_database_being_away(database, conn, door):
     app, seen = following(database.dsn, "mirror", poll=0.05, max_poll=0.05)
 
-    async with node(app) as conductor, failures() as names:
-        await eventually(held(conn, conductor))
+    async with node(app) as running_node, failures() as names:
+        await eventually(held(conn, running_node))
         await app.log.append("Order-1", NewEvent(type="Placed"))
         await eventually(lambda: asyncio.sleep(0, len(seen) == 1))
 
@@ -85,7 +85,7 @@ async def test_a_node_that_drains_outlives_a_look_at_the_log_that_fails(database
     await app.log.append("Order-1", NewEvent(type="Placed"))
     await busy.enqueue()
     async with failures() as names:
-        draining = asyncio.create_task(app.conductor(quick(drain=True, lease=60.0), upkeep=False).run())
+        draining = asyncio.create_task(app.node(quick(drain=True, lease=60.0), upkeep=False).run())
         await eventually(lambda: asyncio.sleep(0, len(seen) == 1))
 
         await conn.execute("alter function howdah.frontier rename to frontier_away")
@@ -121,8 +121,8 @@ async def test_a_consumer_is_not_to_blame_for_a_server_without_room(database, di
     app, seen = following(database.dsn, "mirror", handler=insert, max_failures=1, on_failure=policy)
     await app.log.append("Order-1", [NewEvent(type="Placed") for _ in range(events)])
 
-    async with node(app) as conductor, failures() as names:
-        await eventually(held(conn, conductor))
+    async with node(app) as running_node, failures() as names:
+        await eventually(held(conn, running_node))
         await eventually(lambda: asyncio.sleep(0, "consumer mirror" in names))
         await conn.execute("drop trigger no_room on view")
         await eventually(lambda: asyncio.sleep(0, len(seen) >= events))

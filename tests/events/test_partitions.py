@@ -307,6 +307,6 @@ async def at(conn, position, *, but):
     )
 
 
-async def owned(conn, name, conductor):
+async def owned(conn, name, running_node):
     rows = await conn.fetch("select node from howdah.share where consumer = $1", name)
-    return rows and {row["node"] for row in rows} == {conductor.node}
+    return rows and {row["node"] for row in rows} == {running_node.node}

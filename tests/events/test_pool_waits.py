@@ -33,8 +33,8 @@ async def test_parts_that_take_turns_on_few_connections_do_not_fail(app, conn):
         await asyncio.sleep(TIMEOUT / 4)
         handled.append(event.stream)
 
-    async with node(app) as conductor:
-        await eventually(held(conn, conductor))
+    async with node(app) as running_node:
+        await eventually(held(conn, running_node))
         for stream in range(20):
             made = await app.log.append(f"S-{stream}", {"type": "T"})
         await app.log.wait_for("busy", made, timeout=60)
@@ -51,11 +51,11 @@ async def test_a_handler_is_not_run_again_because_its_checkpoint_waits_for_a_con
         begun.set()
         await go.wait()
 
-    async with node(app) as conductor:
-        await eventually(held(conn, conductor))
+    async with node(app) as running_node:
+        await eventually(held(conn, running_node))
         made = await app.log.append("S-1", {"type": "T"})
         await asyncio.wait_for(begun.wait(), 30)
-        async with conductor.crew._pool.acquire():
+        async with running_node.crew._pool.acquire():
             go.set()
             await asyncio.sleep(2.5 * TIMEOUT)
         await app.log.wait_for("busy", made, timeout=30)

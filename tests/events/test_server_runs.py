@@ -72,11 +72,11 @@ async def roll_back(dsn, events):
         return await conn.fetchval("select head from howdah.frontier()")
 
 
-def reached(conductor, position):
+def reached(running_node, position):
     """Whether the consumer of a node has looked up to a position."""
 
     async def check():
-        return any(runner.position >= position for runner in conductor.crew.runners)
+        return any(runner.position >= position for runner in running_node.crew.runners)
 
     return check
 
@@ -102,11 +102,11 @@ async def test_positions_that_are_drawn_again_after_a_crash_are_not_skipped(monk
     async with Single(SETTINGS) as server:
         await prepared(server.dsn)
         app, _ = following(server.dsn, "mirror", handler=note, poll=0.05, **scope)
-        async with node(app, **SILENT) as conductor:
+        async with node(app, **SILENT) as running_node:
             await append(server.dsn, 1)
             await eventually(lambda: stands_at(server.dsn, 1), LONG)
             head = await roll_back(server.dsn, 40)
-            await eventually(reached(conductor, head))
+            await eventually(reached(running_node, head))
 
             await server.crash()
             await server.start()
@@ -209,8 +209,8 @@ async def test_nothing_is_read_or_settled_in_another_run(app, conn):
     """The statements themselves: a batch that was read in one run moves no checkpoint in another."""
     app, _ = following(app.database.dsn, "mirror")
     await app.log.append("S-1", [{"type": "T"}] * 3)
-    async with node(app) as conductor:
-        await eventually(held(conn, conductor))
+    async with node(app) as running_node:
+        await eventually(held(conn, running_node))
         await app.log.wait_for("mirror", 3)
     await app.close()
     share = await conn.fetchrow("update howdah.share set node = 7, epoch = epoch + 1 returning epoch")

@@ -133,12 +133,12 @@ async def test_stopping_now_rolls_the_batch_back_and_another_node_does_it(databa
 
 async def test_a_batch_that_outlasts_the_grace_is_rolled_back(database, conn, gate):
     app, _ = following(database.dsn, "a", handler=gate)
-    conductor = app.conductor(quick(**PATIENT, grace=0.3), upkeep=False)
-    running = asyncio.create_task(conductor.run())
-    await eventually(held(conn, conductor))
+    running_node = app.node(quick(**PATIENT, grace=0.3), upkeep=False)
+    running = asyncio.create_task(running_node.run())
+    await eventually(held(conn, running_node))
     made = await app.log.append("S-1", {"type": "T"})
     await asyncio.wait_for(gate.entered.wait(), 30)
-    conductor.stop()
+    running_node.stop()
     await asyncio.wait_for(running, 30)
 
     assert await gate.marks() == []
@@ -165,9 +165,9 @@ async def test_a_node_that_is_alone_leaves_its_consumers_waiting_and_the_next_on
     await app.close()
 
 
-async def draining(conn, conductor):
-    return await conn.fetchval("select state = 'draining' from howdah.node where id = $1", conductor.node)
+async def draining(conn, running_node):
+    return await conn.fetchval("select state = 'draining' from howdah.node where id = $1", running_node.node)
 
 
-async def owns(conn, name, conductor):
-    return await conn.fetchval("select node from howdah.share where consumer = $1", name) == conductor.node
+async def owns(conn, name, running_node):
+    return await conn.fetchval("select node from howdah.share where consumer = $1", name) == running_node.node

@@ -47,21 +47,21 @@ class Herd:
     def __init__(self, place, line, loop, app, nodes):
         self._place, self._line, self._loop = place, line, loop
         self._server = line.to
-        self._conductors = [app.conductor(quick(slots=2, lease=60.0, poll=1.0, heartbeat=1.0)) for _ in range(nodes)]
+        self._nodes = [app.node(quick(slots=2, lease=60.0, poll=1.0, heartbeat=1.0)) for _ in range(nodes)]
         self._over = False
         self._opened: list[tuple[float, int]] = []
 
     async def run(self):
         """Start everybody, and see all of them work."""
         self._conn = await Database(self._place.dsn).connect("test")
-        self._running = [asyncio.create_task(conductor.run()) for conductor in self._conductors]
+        self._running = [asyncio.create_task(running_node.run()) for running_node in self._nodes]
         self._beside = [asyncio.create_task(self._feed()), asyncio.create_task(self._count())]
         await self.all_work()
 
     async def end(self):
         self._over = True
-        for conductor in self._conductors:
-            conductor.stop(now=True)
+        for running_node in self._nodes:
+            running_node.stop(now=True)
         await asyncio.gather(*self._running, *self._beside)
         await self._conn.execute("truncate howdah.ready")
         await self._conn.close()
@@ -83,7 +83,7 @@ class Herd:
         async def all_do():
             return await self._conn.fetchval(
                 "select count(distinct node) from howdah.done where finished_at > $1", since
-            ) == len(self._conductors)
+            ) == len(self._nodes)
 
         await eventually(all_do, seconds)
         return time.monotonic() - began
@@ -96,14 +96,14 @@ class Herd:
             while at - inside[first][0] > 1.0:
                 first += 1
             most = max(most, opened - inside[first][1])
-        return most / len(self._conductors)
+        return most / len(self._nodes)
 
     async def _feed(self):
         conn = await Database(self._place.dsn).connect("feed")
         while not self._over:
             # little enough that nothing piles up while nobody works
-            if await conn.fetchval("select count(*) from howdah.ready") < 10 * len(self._conductors):
-                await conn.execute("select howdah.enqueue('step') from generate_series(1, $1)", len(self._conductors))
+            if await conn.fetchval("select count(*) from howdah.ready") < 10 * len(self._nodes):
+                await conn.execute("select howdah.enqueue('step') from generate_series(1, $1)", len(self._nodes))
             await asyncio.sleep(0.05)
         await conn.close()
 

@@ -99,7 +99,7 @@ async def test_a_column_that_is_dropped_under_work(ground, caplog, column):
 
     ground.table(upload, stalled_after=4.0, max_resets=5)
     await ground.add(1)
-    async with ground.at_work() as conductor:
+    async with ground.at_work() as running_node:
 
         async def one_runs():
             return started == [1]
@@ -110,7 +110,7 @@ async def test_a_column_that_is_dropped_under_work(ground, caplog, column):
         let_go.set()
         await eventually(lambda: _told(caplog))
         await ground.others_go_on()
-        assert conductor.ready
+        assert running_node.ready
         assert await ground.conn.fetchval("select count(*) from uploads where id > 1 and state = 'queued'") == 3
         await ground.conn.execute(f"alter table uploads add column {column} {NEEDS[column].ddl}")
         await ground.all_are(completed=4)

@@ -163,7 +163,7 @@ async def test_a_node_that_stops_renewing_while_others_work_loses_its_leases(
             await asyncio.sleep(60)
 
     made = await work.enqueue()
-    dead = app.conductor(quick(lease=LEASE, heartbeat=1.0), upkeep=resets)
+    dead = app.node(quick(lease=LEASE, heartbeat=1.0), upkeep=resets)
     running = asyncio.create_task(dead.run())
 
     async def first() -> bool:

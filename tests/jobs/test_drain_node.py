@@ -32,14 +32,14 @@ async def busy(app):
 async def test_a_node_asked_to_drain_finishes_what_it_runs_takes_no_more_and_ends(busy, conn):
     first = await busy.tasks["wait"].enqueue()
     await busy.log.append("Order-1", NewEvent(type="Placed", data={}))
-    conductor = busy.conductor(quick(slots=1, grace=60, rebalance=0.2))
-    running = asyncio.create_task(conductor.run())
+    running_node = busy.node(quick(slots=1, grace=60, rebalance=0.2))
+    running = asyncio.create_task(running_node.run())
     await eventually(lambda: busy.admin.list("running"), 20)
     [node] = await busy.admin.nodes()
 
     name = await busy.admin.drain(node.id)
     [asked] = await busy.admin.nodes()
-    await eventually(lambda: _draining(conductor), 20)
+    await eventually(lambda: _draining(running_node), 20)
     second = await busy.tasks["wait"].enqueue()
     beats = asked.beat_at
     await eventually(lambda: conn.fetchval("select beat_at > $1 from howdah.node", beats), 20)
@@ -56,8 +56,8 @@ async def test_a_node_asked_to_drain_finishes_what_it_runs_takes_no_more_and_end
     assert gone.state == "offline"
 
 
-async def _draining(conductor) -> bool:
-    return all(worker.draining for worker in conductor.workers)
+async def _draining(running_node) -> bool:
+    return all(worker.draining for worker in running_node.workers)
 
 
 async def test_draining_sticks_whatever_the_node_says_of_itself(conn, busy):

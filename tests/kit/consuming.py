@@ -38,12 +38,12 @@ async def owners(conn: Any, schema: str = "howdah") -> dict[tuple[str, int], int
     return {(row["consumer"], row["part"]): row["node"] for row in rows}
 
 
-def held(conn: Any, *conductors: DatabaseNode, schema: str = "howdah") -> Callable[[], Awaitable[bool]]:
+def held(conn: Any, *nodes: DatabaseNode, schema: str = "howdah") -> Callable[[], Awaitable[bool]]:
     """Whether every share has an owner, and these nodes are the owners."""
 
     async def check() -> bool:
         found = set((await owners(conn, schema)).values())
-        return found == {each.node for each in conductors} and 0 not in found
+        return found == {each.node for each in nodes} and 0 not in found
 
     return check
 
@@ -56,20 +56,20 @@ async def registered(conn: Any, nodes: int) -> bool:
 @asynccontextmanager
 async def mortal(app: Howdah, **options: Any) -> AsyncIterator[Any]:
     """A node with a method ``kill``: its tasks are cancelled, and nothing says goodbye."""
-    conductor: Any = app.conductor(quick(**options), upkeep=False)
-    running = asyncio.create_task(conductor.run())
+    running_node: Any = app.node(quick(**options), upkeep=False)
+    running = asyncio.create_task(running_node.run())
 
     async def nothing(*_: object) -> None: ...
 
     async def kill() -> None:
-        conductor._deregister = conductor.crew._resign = nothing
-        conductor.heartbeat_thread.stop()
+        running_node._deregister = running_node.crew._resign = nothing
+        running_node.heartbeat_thread.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    conductor.kill = kill
+    running_node.kill = kill
     try:
-        yield conductor
+        yield running_node
     finally:
-        conductor.stop()
+        running_node.stop()
         await asyncio.gather(asyncio.wait_for(running, 60), return_exceptions=True)

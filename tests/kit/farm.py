@@ -98,12 +98,12 @@ async def main() -> None:
     slots = int(os.environ.get("SLOTS", "10"))
     lease = float(os.environ.get("LEASE", LEASE))
     options = WorkerOptions(slots=slots, lease=lease, heartbeat=HEARTBEAT, poll=0.5, grace=5)
-    conductor = app.conductor(options)
+    running_node = app.node(options)
     if os.environ.get("HEEDLESS"):  # it does not hear that its leases are lost
         Worker.lose = Worker.cancel = lambda *_: None  # type: ignore[method-assign]
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, conductor.stop)
-    await conductor.run()
+    loop.add_signal_handler(signal.SIGTERM, running_node.stop)
+    await running_node.run()
 
 
 if __name__ == "__main__":

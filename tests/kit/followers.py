@@ -197,9 +197,9 @@ async def main() -> None:
         grace=5,
         leader="advisory" if switches.get("LEADER") == "advisory" else "lease",
     )
-    conductor = app.conductor(options)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, conductor.stop)
-    await conductor.run()
+    running_node = app.node(options)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running_node.stop)
+    await running_node.run()
 
 
 if __name__ == "__main__":

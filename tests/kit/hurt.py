@@ -81,11 +81,11 @@ class Ground:
         unsubscribe = telemetry.subscribe(hear)
         feeding = asyncio.create_task(self._feed())
         try:
-            async with node(self.app, lease=LEASE, **options) as conductor:
+            async with node(self.app, lease=LEASE, **options) as running_node:
                 await self.others_go_on()
-                yield conductor
+                yield running_node
                 await self.others_go_on()
-                assert conductor.ready
+                assert running_node.ready
         finally:
             self._over = True
             await feeding

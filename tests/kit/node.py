@@ -27,18 +27,18 @@ def quick(**options: Any) -> WorkerOptions:
 @asynccontextmanager
 async def node(app: Howdah, *, upkeep: bool = True, **options: Any) -> AsyncIterator[DatabaseNode]:
     """A node that works while the context lasts, then drains."""
-    conductor = app.conductor(quick(**options), upkeep=upkeep)
-    running = asyncio.create_task(conductor.run())
+    running_node = app.node(quick(**options), upkeep=upkeep)
+    running = asyncio.create_task(running_node.run())
     try:
-        yield conductor
+        yield running_node
     finally:
-        conductor.stop()
+        running_node.stop()
         await asyncio.wait_for(running, 2 * PATIENCE)
 
 
 async def drain(app: Howdah, **options: Any) -> None:
     """Work until nothing is left to do now."""
-    await asyncio.wait_for(app.conductor(quick(drain=True, **options), upkeep=False).run(), 3 * PATIENCE)
+    await asyncio.wait_for(app.node(quick(drain=True, **options), upkeep=False).run(), 3 * PATIENCE)
 
 
 async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:

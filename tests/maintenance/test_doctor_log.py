@@ -32,7 +32,7 @@ async def test_a_log_with_live_consumers_is_well(app: Howdah, database: Database
     @app.consumer("Mail")
     async def mail(event: Any) -> None: ...
 
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         await app.log.append("Order-1", PLACED)
         await eventually(lambda: conn.fetchval("select position = 1 from howdah.checkpoint"))
         found = {each.name: each for each in await Doctor(database).examine()}
@@ -40,7 +40,7 @@ async def test_a_log_with_live_consumers_is_well(app: Howdah, database: Database
     assert {found[name].verdict for name in ("gate", "frontier", "consumers", "leader")} == {"ok"}
     assert found["frontier"].fact == "the log can be read up to 1 of 1"
     assert found["consumers"].fact == "1, none is halted"
-    assert found["leader"].fact.startswith(f"node {conductor.node} (")
+    assert found["leader"].fact.startswith(f"node {running_node.node} (")
 
 
 async def test_halted_consumers_with_their_error(app: Howdah, database: Database, conn: Any) -> None:

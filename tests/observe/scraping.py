@@ -33,13 +33,13 @@ def vitals(**changed: Any) -> NodeStatus:
     return NodeStatus(**{**rest, **changed})
 
 
-def vitals_of(conductor: DatabaseNode, **options: Any) -> NodeStatus:
+def vitals_of(running_node: DatabaseNode, **options: Any) -> NodeStatus:
     """The vitals of a running node."""
     return NodeStatus(
-        node=lambda: conductor.node,
-        ready=lambda: conductor.ready,
-        running=lambda: [attempt.job.kind for attempt in conductor.running],
-        loop_lag=lambda: conductor.heartbeat_thread.loop_lag if conductor.heartbeat_thread else 0.0,
+        node=lambda: running_node.node,
+        ready=lambda: running_node.ready,
+        running=lambda: [attempt.job.kind for attempt in running_node.running],
+        loop_lag=lambda: running_node.heartbeat_thread.loop_lag if running_node.heartbeat_thread else 0.0,
         slots=quick(**options).slots,
         lease=quick(**options).lease,
     )
@@ -50,8 +50,11 @@ async def observed_node(
     app: Howdah, database: Database, **options: Any
 ) -> AsyncIterator[tuple[DatabaseNode, NodeObserver]]:
     """A node that works, with its health and metrics on a free port."""
-    async with node(app, **options) as conductor, observe_node(database, vitals_of(conductor, **options)) as observed:
-        yield conductor, observed
+    async with (
+        node(app, **options) as running_node,
+        observe_node(database, vitals_of(running_node, **options)) as observed,
+    ):
+        yield running_node, observed
 
 
 def get(port: int | None, path: str, accept: str = "", method: str = "GET") -> tuple[int, str]:

@@ -31,7 +31,7 @@ async def test_a_node_is_ready_while_it_takes_work_and_beats(app: Howdah, databa
     async def waits() -> None:
         await go_on.wait()
 
-    async with observed_node(app, database) as (conductor, observed):
+    async with observed_node(app, database) as (running_node, observed):
 
         async def ready() -> Any:
             return await asyncio.to_thread(get, observed.port, "/readyz") == (200, "ok\n")
@@ -40,10 +40,10 @@ async def test_a_node_is_ready_while_it_takes_work_and_beats(app: Howdah, databa
         await waits.enqueue()
 
         async def runs() -> Any:
-            return conductor.running
+            return running_node.running
 
         await eventually(runs)
-        conductor.stop()
+        running_node.stop()
         draining = await asyncio.to_thread(get, observed.port, "/readyz")
         alive = await asyncio.to_thread(get, observed.port, "/livez")
         go_on.set()

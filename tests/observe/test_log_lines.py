@@ -56,14 +56,14 @@ async def test_a_consumer_that_halts_says_what_failed_and_what_to_do(app: Howdah
     async def billing(event: Any) -> None:
         raise ValueError("no answer from postgresql://me:hunter2@db/app")
 
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         leads = await one(stream, "this node leads")
         starts = await one(stream, "consumer Billing starts here after position 0")
         assigned = await one(stream, "consumers were assigned: 1 moves")
         at = (await app.log.append("Order-1", {"type": "Placed", "data": {}})).position
         halted = await one(stream, "HALTED")
         ended = await one(stream, "consumer Billing ends here: halted")
-        assert conductor.ready
+        assert running_node.ready
 
     first, second = lines(stream, "in a row")
     assert (first["level"], first["consumer"], first["position"]) == ("WARNING", "Billing", at)
@@ -113,9 +113,9 @@ async def test_a_consumer_nobody_has_is_a_warning_once(app: Howdah, stream: io.S
     @app.consumer("Mail")
     async def mail(event: Any) -> None: ...
 
-    async with node(app, rebalance=0.05) as conductor:
+    async with node(app, rebalance=0.05) as running_node:
         warned = await one(stream, "no live node has the consumers")
-        began = conductor.crew.leader  # several looks later it is still said once
+        began = running_node.crew.leader  # several looks later it is still said once
         assert began is not None
         for _ in range(3):
             await began.tick()

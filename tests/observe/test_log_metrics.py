@@ -31,12 +31,12 @@ DATABASE_WIDE = ("lag_events", "lag_seconds", "halted", "paused", "unassigned", 
 @asynccontextmanager
 async def observed_consumers(app: Howdah, database: Database) -> AsyncIterator[NodeObserver]:
     """A node with consumers, observed as the command line does."""
-    async with node(app) as conductor:
+    async with node(app) as running_node:
 
         def leads() -> bool | None:
-            return conductor.crew.leader.leads if conductor.crew and conductor.crew.leader else None
+            return running_node.crew.leader.leads if running_node.crew and running_node.crew.leader else None
 
-        async with observe_node(database, replace(vitals_of(conductor), leads=leads)) as observed:
+        async with observe_node(database, replace(vitals_of(running_node), leads=leads)) as observed:
             yield observed
 
 
@@ -197,14 +197,14 @@ async def test_the_command_line_says_who_leads(app: Howdah) -> None:
     async with worker._observed() as observed:
         assert isinstance(observed, NodeObserver)
         assert value(await scrape(observed), "leader") is None
-        running = asyncio.create_task(worker._conductor.run())
+        running = asyncio.create_task(worker._node.run())
 
         async def shown() -> Any:
             found = await scrape(observed)
             return value(found, "leader") == 1 and of(found, "unassigned") is not None
 
         await eventually(shown)
-        worker._conductor.stop()
+        worker._node.stop()
         await running
 
 

@@ -51,7 +51,7 @@ async def test_a_node_at_work(app: Howdah, pulse: SnapshotReader, conn: Any) -> 
 
     await app.enqueue_many(send.job(n) for n in range(5))
     await send.using(delay=3600).enqueue(9)
-    async with node(app, slots=2) as conductor:
+    async with node(app, slots=2) as running_node:
 
         async def told() -> Any:
             reading = await pulse.read()
@@ -72,7 +72,7 @@ async def test_a_node_at_work(app: Howdah, pulse: SnapshotReader, conn: Any) -> 
     assert queue.queued + queue.running == 5
     assert queue.running >= 2
     assert queue.oldest_age is None or queue.oldest_age > 0
-    assert (mine.id, mine.slots, mine.running, mine.state, mine.remote) == (conductor.node, 2, 2, "busy", False)
+    assert (mine.id, mine.slots, mine.running, mine.state, mine.remote) == (running_node.node, 2, 2, "busy", False)
     assert {job.kind for job in reading.running} == {"send"}
     first = reading.running[0]
     assert (first.queue, first.attempt, first.node, first.node_name) == ("mail", 1, mine.id, mine.name)

@@ -39,15 +39,15 @@ async def create(conn: Any, table: Any) -> None:
 @asynccontextmanager
 async def observed_tables(app: Howdah, database: Database) -> AsyncIterator[NodeObserver]:
     """A node with tables, observed as the command line does."""
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         vitals = replace(
-            vitals_of(conductor),
-            tables=lambda: [counting(front.plan) for front in conductor.open if isinstance(front, OpenTableSource)],
+            vitals_of(running_node),
+            tables=lambda: [counting(front.plan) for front in running_node.open if isinstance(front, OpenTableSource)],
         )
         async with observe_node(database, vitals) as observed:
 
             async def opened() -> bool:
-                return conductor.ready
+                return running_node.ready
 
             await eventually(opened)
             yield observed
@@ -97,13 +97,13 @@ async def test_a_table_that_is_gone_hides_no_other(app: Howdah, conn: Any, datab
         @table.handler
         async def execute(record: dict[str, Any]) -> None: ...
 
-    async with node(app) as conductor:
+    async with node(app) as running_node:
 
         async def opened() -> bool:
-            return len(conductor.open) == 3
+            return len(running_node.open) == 3
 
         await eventually(opened)
-        tables = [counting(front.plan) for front in conductor.open if isinstance(front, OpenTableSource)]
+        tables = [counting(front.plan) for front in running_node.open if isinstance(front, OpenTableSource)]
     await conn.execute("drop table first")
     await conn.execute("insert into second (queued_at) values (now() - interval '1 minute')")
     statement = tables[1][1].replace("false", "true")
@@ -125,7 +125,7 @@ async def test_the_command_line_counts_the_tables_of_its_node(app: Howdah, conn:
 
     await conn.execute("insert into uploads (process_after) values (now() + interval '1 hour')")
     worker = NodeProcess(app, quick(), 5, ("127.0.0.1", 0))
-    running = asyncio.create_task(worker._conductor.run())
+    running = asyncio.create_task(worker._node.run())
     async with worker._observed() as observed:
         assert isinstance(observed, NodeObserver)
 
@@ -133,7 +133,7 @@ async def test_the_command_line_counts_the_tables_of_its_node(app: Howdah, conn:
             return value(await scrape(observed), "queue_jobs", queue="uploads", state="scheduled") == 1
 
         await eventually(shown)
-        worker._conductor.stop()
+        worker._node.stop()
         await running
 
 

@@ -239,10 +239,10 @@ async def test_the_trigger_wakes_a_node_for_work_and_for_nothing_else(
     rung: list[str] = []
     [channel] = {ddl.channel(f'"public".{quoted}')}
     await listener.add_listener(channel, lambda *heard: rung.append(heard[-1]))
-    async with node(app) as conductor:
+    async with node(app) as running_node:
 
         async def hears() -> bool:
-            return any(getattr(front, "_listener", None) and not front._listener.deaf for front in conductor.open)
+            return any(getattr(front, "_listener", None) and not front._listener.deaf for front in running_node.open)
 
         async def worked() -> bool:
             return len(seen) == len(expected)

@@ -255,14 +255,14 @@ async def test_a_claim_is_capped_and_then_the_worker_of_the_table_ends(app, uplo
     async def execute(record: dict) -> None: ...
 
     await rows.add(10)
-    async with node(app) as conductor:
-        await eventually(lambda: _ended(conductor))
-        assert conductor.ready, "the jobs go on"
+    async with node(app) as running_node:
+        await eventually(lambda: _ended(running_node))
+        assert running_node.ready, "the jobs go on"
     assert (await rows.states()).count("completed") == 3
 
 
-async def _ended(conductor):
-    return len(conductor.workers) == 2 and conductor.workers[1].draining
+async def _ended(running_node):
+    return len(running_node.workers) == 2 and running_node.workers[1].draining
 
 
 async def test_a_table_claims_no_more_after_its_time(app, uploads, rows):
@@ -271,10 +271,10 @@ async def test_a_table_claims_no_more_after_its_time(app, uploads, rows):
     @table.handler
     async def execute(record: dict) -> None: ...
 
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         await rows.add(1)
         await eventually(lambda: _all(uploads, "completed"))
-        await eventually(lambda: _ended(conductor))
+        await eventually(lambda: _ended(running_node))
         await rows.add(1)
         await asyncio.sleep(0.3)
     assert await rows.states() == ["completed", "queued"]
@@ -295,13 +295,13 @@ async def test_a_notification_wakes_the_worker_of_a_table(direct, uploads, rows,
         f"create function ring() returns trigger language plpgsql as $$ begin notify {name}; return null; end $$;"
         " create trigger ring after insert on uploads for each statement execute function ring()"
     )
-    async with node(app, notify=True) as conductor:
-        await eventually(lambda: _hears(conductor))
+    async with node(app, notify=True) as running_node:
+        await eventually(lambda: _hears(running_node))
         await asyncio.sleep(0.2)
         await rows.add(1)
         await eventually(lambda: _all(uploads, "completed"))
     assert seen == [1]
 
 
-async def _hears(conductor):
-    return len(conductor.open) == 2 and not conductor.open[1]._listener.deaf
+async def _hears(running_node):
+    return len(running_node.open) == 2 and not running_node.open[1]._listener.deaf

@@ -106,13 +106,13 @@ async def test_a_column_dropped_under_our_feet_is_an_outage_and_no_crash(app, up
         seen.append(record["n"])
 
     await rows.add(1)
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         await eventually(lambda: _len(seen, 1))
         await uploads.execute("alter table uploads rename process_after to gone")
         await rows.add(2)
         await eventually(lambda: _told(caplog))
         await asyncio.sleep(2.0)
-        assert conductor.ready
+        assert running_node.ready
         assert len(seen) == 1
         failures = [record for record in caplog.records if "claim failed" in record.message]
         assert len(failures) == 1, "told once"

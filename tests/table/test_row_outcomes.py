@@ -142,9 +142,9 @@ async def test_a_shutdown_hands_rows_back_uncharged(app, uploads, rows):
         await asyncio.sleep(60)
 
     await rows.add(3)
-    async with node(app, grace=0.1) as conductor:
+    async with node(app, grace=0.1) as running_node:
         await over(rows, *["processing"] * 3)
-        conductor.stop()
+        running_node.stop()
     assert await rows.states() == ["queued"] * 3
     row = await rows.one()
     assert (row["num_failures"], row["num_resets"], row["started_at"]) == (0, 0, None)
@@ -222,7 +222,7 @@ async def test_a_row_taken_away_by_hand_stops_its_handler(app, uploads, rows, ho
             ends.append(record["id"])
 
     await rows.add(2)
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         await eventually(lambda: _told(len(starts) == 2))
         if how == "deleted":
             await uploads.execute("delete from uploads where id = 1")
@@ -230,10 +230,12 @@ async def test_a_row_taken_away_by_hand_stops_its_handler(app, uploads, rows, ho
             await uploads.execute("update uploads set state = 'queued' where id = 1")
         await eventually(lambda: _told(lost))
         await eventually(lambda: _told(ends))
-        assert [attempt.job.id for attempt in conductor.running if not attempt.finished][-1] == 2, "the other goes on"
+        assert [attempt.job.id for attempt in running_node.running if not attempt.finished][-1] == 2, (
+            "the other goes on"
+        )
         if how == "requeued":
             await over(rows, "completed", "processing")
-        conductor.stop(now=True)
+        running_node.stop(now=True)
     stop()
     assert ends[0] == 1
     assert [job.id for job in lost] == [1]
@@ -345,6 +347,6 @@ def test_handlers_that_cannot_work_are_refused(app):
         async def two(record, other) -> None: ...
 
     with pytest.raises(ConfigError, match="has no handler"):
-        app.conductor()
+        app.node()
     with pytest.raises(ConfigError, match="two tables or tasks"):
         app.table("a")

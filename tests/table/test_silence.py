@@ -116,11 +116,11 @@ async def test_a_node_that_cannot_beat_stops_its_own_rows(app, uploads, rows):
             stopped.set()
 
     await rows.add()
-    async with node(app, upkeep=False) as conductor:
+    async with node(app, upkeep=False) as running_node:
         await eventually(lambda: _are(rows, "processing"))
-        conductor.renewals[1].statement = "select 1 / 0"
+        running_node.renewals[1].statement = "select 1 / 0"
         await asyncio.wait_for(stopped.wait(), 30)
-        conductor.stop(now=True)
+        running_node.stop(now=True)
     row = await rows.one()
     assert (row["state"], row["num_resets"]) == ("queued", 0), "no node has taken it, so it is handed back uncharged"
 

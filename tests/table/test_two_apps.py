@@ -136,7 +136,7 @@ async def test_a_node_declares_its_time_before_it_claims(app, uploads, rows, con
     async def upload(_row: dict[str, object]) -> None:
         declared.append(await conn.fetchval("select max(stalled_after) from howdah.table_worker"))
 
-    await app.conductor(WorkerOptions(drain=True), upkeep=False).run()
+    await app.node(WorkerOptions(drain=True), upkeep=False).run()
     assert declared == [LONG]
 
 

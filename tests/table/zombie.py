@@ -48,7 +48,7 @@ async def main() -> None:
         files["ack_in_transaction"] = files["ack_in_transaction"].split("  and t.{lease_token}")[0] + (
             "  and $2::int8 is not null\nreturning t.{id} as id"
         )
-    await app.conductor(WorkerOptions(slots=5, lease=2.0, heartbeat=0.4, poll=0.5, grace=1)).run()
+    await app.node(WorkerOptions(slots=5, lease=2.0, heartbeat=0.4, poll=0.5, grace=1)).run()
 
 
 if __name__ == "__main__":

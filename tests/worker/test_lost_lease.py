@@ -52,10 +52,10 @@ async def test_a_lost_attempt_does_not_finish_its_lease(app, conn):
             await gate.wait()
 
     made = await app.enqueue_many([waits.job(1), waits.job(2)])
-    async with node(app) as conductor:
+    async with node(app) as running_node:
         await eventually(lambda: _both(runs))
-        [first, _] = sorted((attempt.job for attempt in conductor.running), key=lambda job: job.id)
-        conductor.workers[0].lose_jobs([(first.token, first.id)], "a test says so")
+        [first, _] = sorted((attempt.job for attempt in running_node.running), key=lambda job: job.id)
+        running_node.workers[0].lose_jobs([(first.token, first.id)], "a test says so")
         gate.set()
         rows = [await ended(conn, each.id) for each in made]
     assert [row["state"] for row in rows] == ["done", "done"]
@@ -78,9 +78,9 @@ async def test_a_lease_the_database_took_back_is_lost(app, conn):
         await conn.execute("delete from howdah.lease")
 
     made = await charge.enqueue()
-    async with node(app, heartbeat=60.0, lease=120.0, upkeep=False) as conductor:
+    async with node(app, heartbeat=60.0, lease=120.0, upkeep=False) as running_node:
         await eventually(lambda: _told(told))
-        await eventually(lambda: _idle(conductor))
+        await eventually(lambda: _idle(running_node))
     unsubscribe()
     assert told.count("job.lost") == 1
     assert await conn.fetchval("select count(*) from howdah.attempt where id = $1", made.id) == 0
@@ -90,5 +90,5 @@ async def _told(told):
     return told
 
 
-async def _idle(conductor):
-    return not conductor.running
+async def _idle(running_node):
+    return not running_node.running

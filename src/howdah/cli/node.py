@@ -30,6 +30,7 @@ from howdah.observe.node import observe_node
 from howdah.observe.node_status import NodeStatus
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
+from howdah.runtime import DatabaseNode
 from howdah.supervised import LISTENS, READY, follow_parent, tell_parent
 from howdah.table.admin import counting
 from howdah.table.source import OpenTableSource
@@ -109,7 +110,7 @@ Address = tuple[str, int]
 
 
 class Works(Protocol):
-    """A conductor, with a database or without."""
+    """A node, with a database or without."""
 
     heartbeat_thread: HeartbeatThread | None
 
@@ -122,10 +123,10 @@ class Works(Protocol):
 
 
 class Process:
-    """Runs a conductor until told to stop, or until nothing is left, when draining."""
+    """Runs a node until told to stop, or until nothing is left, when draining."""
 
-    def __init__(self, conductor: Works, options: WorkerOptions) -> None:
-        self._conductor = conductor
+    def __init__(self, node: Works, options: WorkerOptions) -> None:
+        self._node = node
         self._options = options
         self._stop = asyncio.Event()
         self._threads = ThreadPoolExecutor(thread_name_prefix="howdah-default")
@@ -144,11 +145,11 @@ class Process:
         try:
             async with self._observed():
                 if await self._ready():
-                    await self._conductor.run()
+                    await self._node.run()
         finally:
             unsubscribe()
             undo()
-        incomplete = getattr(self._conductor, "incomplete", False)
+        incomplete = getattr(self._node, "incomplete", False)
         if incomplete:
             log.error(
                 "some outcomes are not recorded: the database does not answer, or a transaction has locked their rows; "
@@ -166,28 +167,28 @@ class Process:
         return nullcontext()
 
     def _running(self) -> list[Attempt]:
-        return self._conductor.running
+        return self._node.running
 
     def _loop_lag(self) -> float:
-        heartbeat_thread = self._conductor.heartbeat_thread
+        heartbeat_thread = self._node.heartbeat_thread
         return heartbeat_thread.loop_lag if heartbeat_thread else 0.0
 
     def _drain(self) -> None:
         log.info("draining: %s, up to %g s; again to hand back now", self._say_running(), self._options.grace)
         self._stop.set()
-        self._conductor.stop()
+        self._node.stop()
         asyncio.get_running_loop().call_later(self._options.grace + LEAVE_WITHIN, self._abandon)
 
     def _hurry(self) -> None:
         log.info("handing back: %s", self._say_running())
         self._stop.set()
-        self._conductor.stop(now=True)
+        self._node.stop(now=True)
         asyncio.get_running_loop().call_later(HAND_BACK_WITHIN, self._abandon)
 
     def _orphaned(self) -> None:
         log.error("the supervisor is gone; handing back: %s", self._say_running())
         self._stop.set()
-        self._conductor.stop(now=True)
+        self._node.stop(now=True)
 
     def _abandon(self) -> None:
         log.error("could not hand back in time; the jobs run again when their leases expire")
@@ -219,9 +220,10 @@ def _tell_ready(name: str, _facts: Mapping[str, Any]) -> None:
 class NodeProcess(Process):
     """A node with a database."""
 
+    _node: DatabaseNode
+
     def __init__(self, app: Howdah, options: WorkerOptions, patience: float, metrics: Address | None = None) -> None:
-        self._node = app.conductor(options)
-        super().__init__(self._node, options)
+        super().__init__(app.node(options), options)
         self._patience = patience
         self._metrics = metrics
         self._database = app.database

@@ -30,14 +30,16 @@ LONGEST_TOKEN = 4096
 class RemoteNodeProcess(Process):
     """A node that reaches its work over HTTP."""
 
+    _node: RemoteNode
+
     def __init__(self, app: Howdah, options: WorkerOptions, process: ProcessOptions, patience: float) -> None:
         server, token, ca = check_server(process.server or ""), token_of(process), process.ca
         os.environ.pop("HOWDAH_TOKEN", None)  # what jobs start need not know it
         _warn(server, token)
         for name in CHATTY:
             logging.getLogger(name).setLevel(logging.WARNING)
-        self._node = RemoteNode(app, options, lambda: ControlPlaneClient(server, token, ca=ca), start_timeout=patience)
-        super().__init__(self._node, options)
+        node = RemoteNode(app, options, lambda: ControlPlaneClient(server, token, ca=ca), start_timeout=patience)
+        super().__init__(node, options)
         self._metrics = process.metrics
 
     def _observed(self) -> AbstractAsyncContextManager[object]:

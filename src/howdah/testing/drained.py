@@ -128,7 +128,7 @@ async def _work(
     try:
         for _ in range(ROUNDS):
             try:
-                await app.conductor(options, upkeep=False).run()
+                await app.node(options, upkeep=False).run()
             except ConsecutiveFailures:
                 return  # recorded like every failure
             if scheduled and (await conn.fetchval(statements["hasten"], queues, kinds) or notes.to_retry(most)):

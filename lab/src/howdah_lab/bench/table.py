@@ -53,7 +53,7 @@ async def _round(plan: Plan, statements: dict[str, str]) -> float:
     clock = Clock()
     stop = telemetry.subscribe(clock.hear)
     try:
-        await app.conductor(WorkerOptions(drain=True), upkeep=False).run()
+        await app.node(WorkerOptions(drain=True), upkeep=False).run()
     finally:
         stop()
     await _check(plan, statements)

@@ -4,7 +4,7 @@
 --      pools (as far as these can grow)
 --
 -- Most roles are not told what kind of process another role's session is, so those count as clients. The pools are as the
--- conductor and the consumers make them: one connection a slot, from 4 to 20, and two a part and one more, up to 20.
+-- node and its consumers make them: one connection a slot, from 4 to 20, and two a part and one more, up to 20.
 
 with session as (
     select coalesce(nullif(a.application_name, ''), a.usename::text, '?') as name,
