@@ -17,7 +17,7 @@ from howdah.supervisor import SourceFiles, Supervisor
 from kit.command import Command, Jobs, alive, eventually
 
 pytestmark = pytest.mark.anyio
-PAIR = ("worker", "-a", "kit.chores:app", "--processes", "2")
+PAIR = ("worker", "-a", "kit.command_app:app", "--processes", "2")
 
 
 @pytest.fixture

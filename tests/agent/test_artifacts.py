@@ -15,8 +15,8 @@ from howdah import ArgumentError
 from howdah_agent.executors import builds
 from howdah_agent.program import artifacts
 from howdah_agent.program.artifacts import Patterns, collect
-from kit.companion import TOKEN, Repository, companion
 from kit.node import ended, node
+from kit.sidecar import TOKEN, Repository, companion
 
 FILES = ("a.txt", "dist/x.whl", "dist/x.tar.gz", "dist/deep/y.whl", "reports/unit/one.xml", ".hidden", "dist/.note")
 

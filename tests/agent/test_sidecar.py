@@ -17,8 +17,8 @@ from howdah import ConfigError, config
 from howdah.options import Given
 from howdah_agent.sidecar.command import options_from
 from howdah_agent.sidecar.options import SidecarOptions
-from kit.companion import TOKEN, Repository, companion, git
 from kit.node import eventually
+from kit.sidecar import TOKEN, Repository, companion, git
 
 pytestmark = pytest.mark.anyio
 

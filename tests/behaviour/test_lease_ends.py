@@ -10,7 +10,7 @@ from howdah import Transaction
 from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
 from howdah.postgres import sql
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 from kit.node import drain, eventually, node
 
 pytestmark = pytest.mark.anyio

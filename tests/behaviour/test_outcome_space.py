@@ -13,10 +13,10 @@ import pytest
 from hypothesis import strategies as st
 
 from howdah import Backoff, Howdah
-from kit import enders
+from kit import outcome_handlers
 from kit.control_plane import run_remote_node, serving
-from kit.endings import ACTS, DEATHS, DONE, HOLDS, KNOWN, LONG, PLAIN, Ending, Fate, endings, explore, fate
 from kit.node import PATIENCE, eventually, node
+from kit.outcome_strategies import ACTS, DEATHS, DONE, HOLDS, KNOWN, LONG, PLAIN, Ending, Fate, endings, explore, fate
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,11 @@ select id, num_failures as failures, case
     else state end as state
 from ends where id = any($1::bigint[])
 """
-FUNCTIONS = {"async": enders.on_loop, "thread": enders.in_thread, "process": enders.in_process}
+FUNCTIONS = {
+    "async": outcome_handlers.on_loop,
+    "thread": outcome_handlers.in_thread,
+    "process": outcome_handlers.in_process,
+}
 Found = dict[int, Fate]
 
 
@@ -52,7 +56,7 @@ class Jobs:
         self._app, self._conn = app, conn
         self._transactional = executor == "transactional"
         how: dict[str, Any] = {"transactional": True} if self._transactional else {"executor": executor}
-        function = FUNCTIONS.get(executor, enders.in_transaction)
+        function = FUNCTIONS.get(executor, outcome_handlers.in_transaction)
         self._task = app.task(name=executor, **how, **OPTIONS)(function)
         # a kind for each example: the hold of one example must not keep the jobs of the next one waiting
         self._holding = [app.task(name=f"{executor}_hold_{n}", **how, **OPTIONS)(function) for n in range(EXAMPLES)]
@@ -100,7 +104,7 @@ class Rows:
     def __init__(self, app: Howdah, conn: Any, *, transactional: bool = False) -> None:
         self._conn, self._transactional = conn, transactional
         table = app.table("ends", transactional=transactional, stalled_after=60.0, **OPTIONS)
-        table.handler(enders.row_in_transaction if transactional else enders.row)
+        table.handler(outcome_handlers.row_in_transaction if transactional else outcome_handlers.row)
 
     async def submit(self, batch: Sequence[Ending], hold: Ending | None = None) -> Found:
         """Insert rows that end so; returns what must become of each."""
@@ -156,11 +160,11 @@ async def examine(fronts: Sequence[Front], working: AbstractAsyncContextManager[
     async def each(example: tuple[list[Ending], Ending | None]) -> None:
         await check(fronts, *example)
 
-    enders.released.clear()
+    outcome_handlers.released.clear()
     async with working:
         await check(fronts, KNOWN, None)
         await explore(drawn, each, examples=EXAMPLES, seconds=SECONDS)
-        last = [(front, await front.submit([enders.HANG, *[PLAIN] * 20])) for front in fronts]
+        last = [(front, await front.submit([outcome_handlers.HANG, *[PLAIN] * 20])) for front in fronts]
 
         async def hang() -> bool:
             return all([(await front.found(list(ids)))[min(ids)].state == "running" for front, ids in last])
@@ -168,7 +172,7 @@ async def examine(fronts: Sequence[Front], working: AbstractAsyncContextManager[
         assert await eventually(hang)
         began = time.monotonic()
     took = time.monotonic() - began
-    enders.released.set()  # the event loop of the test is not closed before they end
+    outcome_handlers.released.set()  # the event loop of the test is not closed before they end
     for front, ids in last:
         found = await front.found(list(ids))
         assert found.pop(min(ids)) == FRESH, "a handler that was stopped is charged for it"

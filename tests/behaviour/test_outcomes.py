@@ -11,7 +11,7 @@ import time
 import pytest
 
 from howdah import Backoff, Cancel, ConfigError, Outcome, Poison, Retry, Snooze, Transaction, current_job, telemetry
-from kit import deeds
+from kit import process_handlers
 from kit.node import drain, ended, eventually, job, node, state
 
 pytestmark = pytest.mark.anyio
@@ -320,7 +320,7 @@ async def test_every_outcome_is_told(app, conn):
 
 
 async def test_a_process_task_runs_elsewhere(app, conn):
-    elsewhere = app.task(executor="process")(deeds.where)
+    elsewhere = app.task(executor="process")(process_handlers.where)
     made = [await elsewhere.enqueue(x=i) for i in range(3)]
     await drain(app, slots=2)
 
@@ -344,9 +344,9 @@ async def test_a_process_task_runs_elsewhere(app, conn):
     ],
 )
 async def test_whatever_happens_to_a_process_the_node_survives(app, conn, deed, words):
-    task = app.task(executor="process", max_attempts=1, name="deed")(getattr(deeds, deed))
+    task = app.task(executor="process", max_attempts=1, name="deed")(getattr(process_handlers, deed))
     made = await task.enqueue()
-    fine = app.task(executor="process", name="fine")(deeds.where)
+    fine = app.task(executor="process", name="fine")(process_handlers.where)
     after = await fine.enqueue(x=1)
     await drain(app, slots=1)
 
@@ -357,7 +357,7 @@ async def test_whatever_happens_to_a_process_the_node_survives(app, conn, deed, 
 
 
 async def test_a_process_over_its_timeout_is_killed(app, conn):
-    task = app.task(executor="process", max_attempts=1, timeout=1.0, name="deed")(deeds.loops_for_ever)
+    task = app.task(executor="process", max_attempts=1, timeout=1.0, name="deed")(process_handlers.loops_for_ever)
     made = await task.enqueue()
     began = time.monotonic()
     async with node(app):
@@ -368,7 +368,7 @@ async def test_a_process_over_its_timeout_is_killed(app, conn):
 
 
 async def test_a_process_can_snooze_poison_and_choose_its_delay(app, conn):
-    task = app.task(executor="process", name="deed", retry={KeyError: None})(deeds.chooses)
+    task = app.task(executor="process", name="deed", retry={KeyError: None})(process_handlers.chooses)
     ids = {what: (await task.enqueue(what=what)).id for what in ("snooze", "poison", "cancel", "key", "delay")}
     await drain(app, slots=1)
 

@@ -22,8 +22,8 @@ from howdah.observe.logs import JsonLines, subscribe_logs
 from howdah.redact import Redact
 from howdah.secrets import MARK
 from howdah.testing import assert_enqueued, refute_enqueued
-from kit.confidant import leak
 from kit.node import drain, ended, node
+from kit.secret_app import leak
 
 pytestmark = pytest.mark.anyio
 

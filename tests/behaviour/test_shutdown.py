@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from kit.lock_waits import claims_held_up
 from kit.node import eventually, job, node, quick, state
-from kit.waits import claims_held_up
 
 pytestmark = pytest.mark.anyio
 

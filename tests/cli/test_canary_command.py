@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from howdah.cli import main
 from howdah.postgres.database import Database
 from kit.command import Command, eventually
-from kit.control import free_port
+from kit.serve_process import free_port
 
 CANARY = "Kanarienvogel4711"
 KINDS = ("charge", "charge_in_thread", "charge_in_process")
@@ -43,7 +43,7 @@ def howdah(guarded, nowhere) -> Callable[..., str]:
     """Runs `howdah` with the canary in its environment; returns what it said, both ways."""
 
     def run(*words: str, stdin: str = "", code: int | None = 0, app: bool = True) -> str:
-        env = {"HOWDAH_DSN": guarded[0], "SHOP_TOKEN": CANARY, "HOWDAH_APP": "kit.confidant:app" if app else ""}
+        env = {"HOWDAH_DSN": guarded[0], "SHOP_TOKEN": CANARY, "HOWDAH_APP": "kit.secret_app:app" if app else ""}
         done = CliRunner().invoke(main, list(words), input=stdin, env=env, prog_name="howdah")
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         assert code in (None, done.exit_code), done.output
@@ -60,7 +60,7 @@ def titles(pid: int) -> str:
 def test_a_canary_is_found_nowhere(guarded, howdah):
     dsn, conn = guarded
     port = free_port()
-    words = ("worker", "-a", "kit.confidant:app", "--metrics", f"127.0.0.1:{port}", "--poll", "500ms")
+    words = ("worker", "-a", "kit.secret_app:app", "--metrics", f"127.0.0.1:{port}", "--poll", "500ms")
     with Command(*words, dsn=dsn, SHOP_TOKEN=CANARY, HOWDAH_LOG_LEVEL="debug", HOWDAH_LOG_JSON="true") as worker:
         worker.says("starts: ", 60)
         for kind in KINDS:

@@ -15,7 +15,7 @@ from howdah.postgres.database import Database
 from howdah.postgres.embedded import server as embedded
 from kit.command import Command, Jobs, children, eventually
 
-WORKER = ("worker", "-a", "kit.vandals:app")
+WORKER = ("worker", "-a", "kit.hostile_app:app")
 VANDALS = ("leaves_exit", "leaves_interrupt", "stops_loop", "cancels_all")
 
 
@@ -67,7 +67,7 @@ def test_a_stop_ends_although_the_database_is_silent() -> None:
         jobs = Jobs(server.dsn)
         jobs.enqueue("nap", 1)
         jobs.enqueue("nap", 600)
-        with Command("worker", "-a", "kit.chores:app", "--grace", "2s", dsn=server.dsn) as worker:
+        with Command("worker", "-a", "kit.command_app:app", "--grace", "2s", dsn=server.dsn) as worker:
             worker.begins("nap", "nap")
             with frozen(server):
                 began = time.monotonic()

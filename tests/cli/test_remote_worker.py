@@ -14,7 +14,7 @@ import pytest
 
 from howdah.postgres.database import Database
 from kit.command import eventually
-from kit.control import Site, ask, free_port, look, workers
+from kit.serve_process import Site, ask, free_port, look, workers
 
 
 @pytest.fixture

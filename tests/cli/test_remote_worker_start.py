@@ -13,7 +13,7 @@ import pytest
 from howdah.control_plane.tokens import make
 from howdah.postgres.database import Database
 from kit.command import Command, Jobs
-from kit.control import Site, free_port, workers
+from kit.serve_process import Site, free_port, workers
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_it_waits_for_a_control_plane_that_comes_later(site: Site) -> None:
 
 def test_settings_name_the_control_plane_too(site: Site, tmp_path: Path) -> None:
     (tmp_path / "howdah.toml").write_text(
-        f'app = "kit.errands:app"\nserver = "{site.url}"\nlabels = ["gpu", "big"]\ntoken_file = "token"\n'
+        f'app = "kit.remote_app:app"\nserver = "{site.url}"\nlabels = ["gpu", "big"]\ntoken_file = "token"\n'
     )
     (tmp_path / "token").write_text(site.token)
     with Command("worker", folder=tmp_path) as worker:
@@ -109,7 +109,7 @@ def test_a_node_with_a_database_takes_labels_too(site: Site, database: Database,
     id = site.enqueue("render")
     site.conn.execute("update howdah.job set queue = queue where id = %s", (id,))
     jobs = Jobs(direct.dsn)
-    with Command("worker", "-a", "kit.errands:app", "--label", "gpu", "--drain", dsn=database.dsn) as worker:
+    with Command("worker", "-a", "kit.remote_app:app", "--label", "gpu", "--drain", dsn=database.dsn) as worker:
         assert worker.ends() == 0
     assert jobs.all() == ["done"]
     jobs.close()

@@ -17,7 +17,7 @@ import pytest
 
 from howdah.postgres.database import Database
 from kit.command import Command, Jobs, eventually
-from kit.control import QUICK, Control, ask, free_port, make_token
+from kit.serve_process import QUICK, Control, ask, free_port, make_token
 from table.ground import ddl
 
 HEAD = "POST /jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n{}Content-Length: 14\r\nExpect: 100-continue\r\n\r\n"
@@ -185,7 +185,7 @@ def test_a_request_that_never_ends_does_not_keep_it(database: Database) -> None:
         (("--rate", "0"), "rate must be above zero"),
         (("--host", "no.such.host.invalid"), "cannot listen on no.such.host.invalid"),
         (("--auth", "maybe"), "Invalid value for '--auth'"),
-        (("-a", "kit.chores:nothing"), "did you mean kit.chores:app?"),
+        (("-a", "kit.command_app:nothing"), "did you mean kit.command_app:app?"),
     ],
 )
 def test_what_cannot_work_ends_with_code_2(database: Database, words: tuple[str, ...], said: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 from howdah.webhooks.relay import Relay
 from howdah.webhooks.signature import verify
 from howdah.webhooks.webhook import Webhook
-from kit.control import free_port
-from kit.receiver import SECRET, Receiver
+from kit.serve_process import free_port
+from kit.webhook_receiver import SECRET, Receiver
 
 LOCAL = {"HOWDAH_WEBHOOK_OPS_ALLOW_HTTP": "yes", "HOWDAH_WEBHOOK_OPS_ALLOW_PRIVATE": "yes"}
 

@@ -19,10 +19,10 @@ from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.postgres.embedded import server as embedded
 from kit.command import Command, Jobs, eventually
-from kit.control import free_port
+from kit.serve_process import free_port
 from kit.signals import STOPS, pass_on_none_ignored
 
-WORKER = ("worker", "-a", "kit.chores:app")
+WORKER = ("worker", "-a", "kit.command_app:app")
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_only_the_named_queues_are_served_within_their_limits(database: Database
     for queue in ("mail", "mail", "mail", "other"):
         jobs.run(f"select howdah.enqueue('nap', '{{\"seconds\": 60}}', queue => '{queue}')")
 
-    with Command("worker", dsn=database.dsn, HOWDAH_QUEUES="mail:2", HOWDAH_APP="kit.chores:app") as worker:
+    with Command("worker", dsn=database.dsn, HOWDAH_QUEUES="mail:2", HOWDAH_APP="kit.command_app:app") as worker:
         worker.begins("nap", "nap")
         time.sleep(0.5)
         assert jobs.all() == ["running", "running", "queued", "queued"]
@@ -278,7 +278,7 @@ def test_a_signal_while_it_waits_for_its_database_ends_it_with_code_0() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("worker", "-a", "kit.chores:nothing"), "did you mean kit.chores:app?"),
+        (("worker", "-a", "kit.command_app:nothing"), "did you mean kit.command_app:app?"),
         ((*WORKER, "--lease", "1s"), "lease must be at least two heartbeats"),
         ((*WORKER, "-q", ","), "no queue named"),
         ((*WORKER, "--metrics", "here"), "metrics must be HOST:PORT"),

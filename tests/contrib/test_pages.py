@@ -14,7 +14,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from howdah.postgres.database import Database
-from kit.tabs import chosen, tabs
+from kit.page_tabs import chosen, tabs
 
 PAGES = Path(__file__).parents[2] / "docs" / "howto"
 

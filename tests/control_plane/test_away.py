@@ -11,7 +11,7 @@ import pytest
 from control_plane.conftest import serving
 from howdah import Howdah, Where
 from kit.node import eventually, node
-from kit.remote import remote
+from kit.remote_node import remote
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio

@@ -16,9 +16,9 @@ import pytest
 from howdah import ArgumentError, CodedError, ConfigError, Howdah
 from howdah_agent.executors import builds
 from howdah_agent.executors.sidecar import sidecar
-from kit.companion import TOKEN, Repository, companion
 from kit.control_plane import run_remote_node, serving
 from kit.node import ended, eventually, job, node
+from kit.sidecar import TOKEN, Repository, companion
 
 pytestmark = pytest.mark.anyio
 

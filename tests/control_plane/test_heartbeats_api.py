@@ -11,7 +11,7 @@ import pytest
 from control_plane.conftest import serving
 from howdah import Howdah
 from kit.node import eventually
-from kit.remote import registered, remote
+from kit.remote_node import registered, remote
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio

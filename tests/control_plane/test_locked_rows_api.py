@@ -15,7 +15,7 @@ from howdah.remote import messages as m
 from howdah.remote.client import ControlPlaneClient, RejectedByServer
 from howdah.remote.node import RemoteNode
 from kit.node import eventually, quick
-from kit.remote import remote
+from kit.remote_node import remote
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio

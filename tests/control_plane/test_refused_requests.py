@@ -17,7 +17,7 @@ from howdah.remote.reports import MAX_FAILURES, MAX_REJECTIONS, ReportSender
 from howdah.remote.store import RemoteStore
 from howdah.store import JobLogEntry, RunRecord
 from kit.node import eventually
-from kit.remote import registered, remote
+from kit.remote_node import registered, remote
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio

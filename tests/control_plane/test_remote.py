@@ -13,9 +13,9 @@ from control_plane.conftest import ControlPlane, serving
 from howdah import ConfigError, Howdah, WorkerOptions
 from howdah.remote.client import ControlPlaneClient
 from howdah.remote.node import RemoteNode
-from kit import errands
+from kit import remote_app
 from kit.node import ended, eventually, state
-from kit.remote import JOB, remote, result
+from kit.remote_node import JOB, remote, result
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +89,7 @@ async def test_what_needs_the_database_is_left_alone_with_a_warning(
     assert "book is not run here, since it needs a node with the database: it is transactional" in caplog.text
 
     only = Howdah()
-    only.task(transactional=True, name="b")(errands.book.handler.function)
+    only.task(transactional=True, name="b")(remote_app.book.handler.function)
     with pytest.raises(ConfigError, match="no task or table that can be run without a database"):
         RemoteNode(only, WorkerOptions(), lambda: ControlPlaneClient(served.url, None))
 

@@ -18,10 +18,10 @@ from howdah.remote import messages as m
 from howdah.remote.client import MIN_INTERVAL, ControlPlaneClient, RequestPacer
 from howdah.remote.node import RemoteNode
 from howdah.remote.store import RemoteStore
-from kit import errands
+from kit import remote_app
+from kit.lock_waits import claims_held_up
 from kit.node import ended, eventually, quick, state
-from kit.remote import JOB, registered, remote, runs
-from kit.waits import claims_held_up
+from kit.remote_node import JOB, registered, remote, runs
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def test_a_running_job_is_cancelled_by_the_next_heartbeat(served: ControlP
 
 async def test_a_worker_that_is_asked_to_drain_takes_no_more_and_ends(app: Howdah, conn: Any) -> None:
     async with serving(app, heartbeat=90.0, offline_after=300.0) as plane:
-        remote_node = RemoteNode(errands.app, quick(), lambda: ControlPlaneClient(plane.url, plane.tokens["work"]))
+        remote_node = RemoteNode(remote_app.app, quick(), lambda: ControlPlaneClient(plane.url, plane.tokens["work"]))
         running = asyncio.create_task(remote_node.run())
         id = await plane.enqueue("nap", {"seconds": 1.5})
         await runs(remote_node)
@@ -64,7 +64,7 @@ async def test_a_claim_answered_after_the_stop_starts_nothing(
     served: ControlPlane, conn: Any, direct: Database
 ) -> None:
     id = await served.enqueue("traced")
-    remote_node = RemoteNode(errands.app, quick(), lambda: ControlPlaneClient(served.url, served.tokens["work"]))
+    remote_node = RemoteNode(remote_app.app, quick(), lambda: ControlPlaneClient(served.url, served.tokens["work"]))
     async with claims_held_up(direct) as one_waits:
         running = asyncio.create_task(remote_node.run())
         await one_waits()
@@ -191,7 +191,7 @@ async def test_a_control_plane_that_lets_nobody_wait_is_not_pestered() -> None:
     async with await asyncio.start_server(quietly, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         remote_node = RemoteNode(
-            errands.app, WorkerOptions(poll=1.0), lambda: ControlPlaneClient(f"http://127.0.0.1:{port}", None)
+            remote_app.app, WorkerOptions(poll=1.0), lambda: ControlPlaneClient(f"http://127.0.0.1:{port}", None)
         )
         began = time.monotonic()
         running = asyncio.create_task(remote_node.run())
@@ -217,7 +217,7 @@ async def test_it_asks_for_leave_to_wait_and_no_more_often(served: ControlPlane,
             asked.append(verb)
             return await super().send(verb, *args, **more)
 
-    remote_node = RemoteNode(errands.app, quick(), lambda: Noted(served.url, served.tokens["work"]))
+    remote_node = RemoteNode(remote_app.app, quick(), lambda: Noted(served.url, served.tokens["work"]))
     running = asyncio.create_task(remote_node.run())
     await registered(remote_node)
 
@@ -281,7 +281,7 @@ async def test_requests_stay_within_what_a_worker_is_allowed(
 async def test_a_worker_that_is_refused_says_so_and_ends(served: ControlPlane, url: str, token: str, said: str) -> None:
     known = {"url": served.url, "token": served.tokens["work"], "read": served.tokens["read"]}
     remote_node = RemoteNode(
-        errands.app, WorkerOptions(), lambda: ControlPlaneClient(url.format(**known), token.format(**known))
+        remote_app.app, WorkerOptions(), lambda: ControlPlaneClient(url.format(**known), token.format(**known))
     )
     with pytest.raises(ConfigError, match=said):
         await remote_node.run()

@@ -14,7 +14,7 @@ from howdah import Howdah, Outcome, Where
 from howdah.remote.client import ControlPlaneClient
 from howdah.remote.node import RemoteNode
 from kit.node import eventually, quick
-from kit.remote import registered, remote
+from kit.remote_node import registered, remote
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio

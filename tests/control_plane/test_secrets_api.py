@@ -13,9 +13,9 @@ from howdah import Howdah, Secret, WorkerOptions
 from howdah.remote.client import ControlPlaneClient
 from howdah.remote.node import RemoteNode
 from howdah.secrets import MARK
-from kit.confidant import app as confidants
-from kit.confidant import leak
 from kit.node import ended
+from kit.secret_app import app as confidants
+from kit.secret_app import leak
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ import pytest
 
 from howdah import Howdah, Poison
 from kit.node import drain, eventually, node
-from kit.receiver import Receiver
 from kit.roles import refuses
+from kit.webhook_receiver import Receiver
 
 pytestmark = pytest.mark.anyio
 

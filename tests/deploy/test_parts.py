@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from deploy.manifests import containers, pods
-from kit.control import free_port
 from kit.node import ended, eventually
+from kit.serve_process import free_port
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from howdah import Backoff, ConfigError, Howdah
 from howdah.diagnose.why.gate import Gate
 from howdah.node.registry import node_name
 from howdah.postgres.database import Database
-from kit.consuming import following, mortal
+from kit.consumers import following, mortal
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from docs.test_pages import ROOT, Terminal, blocks, commands, environment, folder, unfold
 from howdah.postgres.database import Database
-from kit.control import free_port
+from kit.serve_process import free_port
 
 __all__ = ["environment", "folder"]
 

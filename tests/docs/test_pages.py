@@ -22,8 +22,8 @@ import pytest
 
 import howdah
 from howdah.postgres.database import Database
+from kit.page_tabs import chosen, tabs
 from kit.roles import dsn_for, owner
-from kit.tabs import chosen, tabs
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from howdah.postgres.database import Database
-from kit.gate import Connect, Watch, connections_to
+from kit.frontier import Connect, Watch, connections_to
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from howdah import Howdah
 from howdah.diagnose.doctor import events as doctor_log
 from howdah.diagnose.doctor.doctor import Doctor
 from howdah.postgres import sql
-from kit.consuming import registered
+from kit.consumers import registered
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 
 from howdah import Howdah
 from howdah.postgres import sql
-from kit.consuming import held, owners, registered
+from kit.consumers import held, owners, registered
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio

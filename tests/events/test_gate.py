@@ -9,7 +9,7 @@ import pytest
 
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
-from kit.gate import append, until, waits
+from kit.frontier import append, until, waits
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 
 from howdah import Howdah
 from howdah.postgres.embedded import server as embedded
-from kit.gate import Watch, append, connections_to, until, waits
+from kit.frontier import Watch, append, connections_to, until, waits
 
 pytestmark = pytest.mark.anyio
 

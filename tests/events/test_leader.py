@@ -9,7 +9,7 @@ import pytest
 from howdah import ConfigError
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
-from kit.consuming import following, held, mortal, owners, registered
+from kit.consumers import following, held, mortal, owners, registered
 from kit.node import eventually, node, quick
 
 pytestmark = pytest.mark.anyio

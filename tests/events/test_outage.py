@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from howdah import NewEvent, telemetry
-from kit.consuming import following, held
+from kit.consumers import following, held
 from kit.node import eventually, node, quick
 
 pytestmark = pytest.mark.anyio

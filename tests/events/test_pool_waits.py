@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kit.consuming import held
+from kit.consumers import held
 from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from howdah.events.read import is_restarted
 from howdah.postgres import migrate, sql
 from howdah.postgres.database import Database
 from howdah_lab.torture.servers.single import Single
-from kit.consuming import following, held
+from kit.consumers import following, held
 from kit.node import PATIENCE, eventually, node
 from kit.standby import pair
 

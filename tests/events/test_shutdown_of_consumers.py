@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kit.consuming import following, held, registered
+from kit.consumers import following, held, registered
 from kit.node import eventually, node, quick
 
 pytestmark = pytest.mark.anyio

@@ -13,8 +13,7 @@ import pytest
 from howdah.events.leader import AdvisoryLeadership, Leader, LeaseLeadership
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
-from kit.interleave import meet
-from kit.interleave_place import trio
+from kit.interleave import meet, trio
 from kit.node import PATIENCE
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from kit.control import free_port
+from kit.serve_process import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "dashboard.py"
 OWNER, SUPPORT = ("owner", "open sesame"), ("support", "open sesame")

@@ -22,10 +22,10 @@ from howdah.control_plane.options import ServeOptions
 from howdah.control_plane.server import ControlPlaneServer
 from howdah.control_plane.tokens import Tokens
 from howdah.postgres.database import Database, Session
-from kit.control import free_port
+from kit.http_proxy import Proxy
 from kit.node import ended, eventually
-from kit.proxy import Proxy
 from kit.roles import fleet, owner
+from kit.serve_process import free_port
 
 FOLDER = Path(__file__).parents[2] / "examples" / "shell-worker"
 WORKER = FOLDER / "worker.sh"

@@ -10,10 +10,9 @@ import pytest
 
 from howdah.outcome import Ack, Outcome
 from howdah.postgres.database import Database
-from kit.interleave import meet, switch_off, told
+from kit.interleave import Trio, meet, switch_off, told, trio
 from kit.interleave_jobs import NOBODY, STATEMENTS, TOMORROW, Ground, ack, acking_in_transaction, heartbeat, lay
-from kit.interleave_place import Trio, trio
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 
 pytestmark = pytest.mark.anyio
 

@@ -12,12 +12,12 @@ from howdah.cli.errors import explain
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from kit.command import Command
-from kit.control import Control
-from kit.farm import Farm, effect
-from kit.farm import app as farm_app
+from kit.lock_waits import Holder, Waits
 from kit.node import eventually
+from kit.node_processes import Farm, effect
+from kit.node_processes import app as farm_app
 from kit.roles import owner, worker
-from kit.waits import Holder, Waits
+from kit.serve_process import Control
 
 pytestmark = pytest.mark.anyio
 
@@ -270,7 +270,7 @@ async def test_a_node_of_the_release_before_starts_on_a_schema_that_works_with_i
             if command != ("doctor",):
                 assert ended == code, ran.output
     for _ in range(2):  # it starts, and starts again
-        with Command("worker", "-a", "kit.chores:app", "--drain", *words, dsn=schema.dsn) as worker:
+        with Command("worker", "-a", "kit.command_app:app", "--drain", *words, dsn=schema.dsn) as worker:
             assert worker.ends() == code, worker.output
             assert (facts in worker.output) == (not compatible)
     state = await conn.fetchval("select state from rolled.jobs where id = $1", made.id)
@@ -296,7 +296,7 @@ async def test_nobody_starts_on_another_release_and_clients_go_on(direct, coming
     made = [await nap.enqueue(0), *await app.enqueue_many([nap.job(0), nap.job(0)])]
     words = ("--schema", release)
     with (
-        Command("worker", "-a", "kit.chores:app", *words, dsn=schema.dsn) as worker,
+        Command("worker", "-a", "kit.command_app:app", *words, dsn=schema.dsn) as worker,
         Control(*words, dsn=schema.dsn) as control,
     ):
         for process in (worker, control):

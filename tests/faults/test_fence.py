@@ -19,7 +19,7 @@ from howdah.postgres.database import Database
 from howdah.postgres.embedded import server as embedded
 from howdah_lab.torture.servers.kept import Folder
 from howdah_lab.torture.servers.single import Single
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 from kit.node import PATIENCE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]

@@ -14,7 +14,7 @@ from howdah.control_plane import auth, workers_api
 from howdah.node.registry import SMALLEST_NODE
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 from kit.node import PATIENCE
 from kit.standby import pair
 from table.ground import ddl

@@ -18,9 +18,9 @@ from howdah_lab.torture.line import Proxy
 from howdah_lab.torture.servers.ports import free_ports
 from howdah_lab.torture.servers.single import Single
 from howdah_lab.torture.site import through
-from kit.farm import Farm, plain
-from kit.farm import app as farm_app
 from kit.node import eventually, quick
+from kit.node_processes import Farm, plain
+from kit.node_processes import app as farm_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 

@@ -14,7 +14,7 @@ import pytest
 from howdah import Transaction
 from howdah.postgres.database import Session
 from howdah.table.columns import NEEDS
-from kit.hurt import LEASE, Ground, noisy
+from kit.damaged_table import LEASE, Ground, noisy
 from kit.node import eventually
 from table.ground import ddl
 

@@ -13,10 +13,9 @@ import pytest
 
 from howdah.outcome import Outcome
 from howdah.postgres.database import Database
-from kit.interleave import Form, Meetings, meet, switch_off
+from kit.interleave import Form, Meetings, Trio, meet, meeting_place, switch_off, trio
 from kit.interleave_jobs import ACTS, FORMS, Ground, acking, lay
-from kit.interleave_place import Trio, meeting_place, trio
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 
 pytestmark = pytest.mark.anyio
 

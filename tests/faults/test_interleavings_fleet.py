@@ -10,7 +10,7 @@ from howdah.control_plane.reports import ReportRecorder
 from howdah.outcome import Ack, Outcome
 from howdah.postgres.database import Database
 from kit.interleave_jobs import Through, ack, lay
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 
 pytestmark = pytest.mark.anyio
 

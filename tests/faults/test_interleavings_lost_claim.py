@@ -11,8 +11,8 @@ from howdah import Howdah
 from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
 from howdah.postgres.database import Database
-from kit.model_check import wrongs
-from kit.model_wire import Faults, WiredDatabase
+from kit.broken_connections import Faults, WiredDatabase
+from kit.job_invariants import wrongs
 
 pytestmark = pytest.mark.anyio
 

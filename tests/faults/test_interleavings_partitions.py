@@ -9,11 +9,10 @@ import pytest
 
 from howdah.maintenance.pruner import Pruner, Retention
 from howdah.postgres.database import Database
-from kit.interleave import Form, meet, told
+from kit.interleave import Form, Trio, meet, meeting_place, told, trio
 from kit.interleave_jobs import FORMS, NOBODY, STATEMENTS, TOMORROW, Ground
 from kit.interleave_partitions import lay_within_one_partition
-from kit.interleave_place import Trio, meeting_place, trio
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 
 pytestmark = pytest.mark.anyio
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from howdah.postgres.database import Database
-from kit.interleave import Form, meet, switch_off, told
+from kit.interleave import Form, Trio, meet, meeting_place, switch_off, told, trio
 from kit.interleave_jobs import Ground, ack, acking_in_transaction, lay
-from kit.interleave_place import Trio, meeting_place, trio
 from kit.interleave_repair import AGE, BESIDE, REPAIR
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 
 pytestmark = pytest.mark.anyio
 

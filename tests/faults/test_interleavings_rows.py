@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from howdah.postgres.database import Database
-from kit.interleave import Meetings
-from kit.interleave_place import meeting_place, trio
+from kit.interleave import Meetings, meeting_place, trio
 from kit.interleave_rows import ACTS, FORMS, prepare
 
 pytestmark = pytest.mark.anyio

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from howdah.postgres.database import Database
-from kit.interleave import Meetings, meet, switch_off
-from kit.interleave_place import meeting_place, trio
-from kit.interleave_shares import ACTS, AT, FORMS, TO, advance, fault, prepare, resetting
+from kit.interleave import Meetings, meet, meeting_place, switch_off, trio
+from kit.interleave_consumers import ACTS, AT, FORMS, TO, advance, fault, prepare, resetting
 
 pytestmark = pytest.mark.anyio
 

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from howdah.postgres.database import Database
-from kit.appetite import app, keep, mixed
 from kit.cgroup import memory_group
 from kit.command import Command, Jobs, eventually
+from kit.memory_app import app, keep, mixed
 
 pytestmark = pytest.mark.stories
 
-WORKER = ("worker", "-a", "kit.appetite:app", "-c", "4", "--lease", "10s", "--heartbeat", "1s")
+WORKER = ("worker", "-a", "kit.memory_app:app", "-c", "4", "--lease", "10s", "--heartbeat", "1s")
 KILLED = "killed by SIGKILL, maybe out of memory"
 MOST = 12.0
 """Megabytes a node may have grown by after 40,000 further jobs: 300 bytes each, less than a job has."""

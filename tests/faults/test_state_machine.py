@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from howdah.postgres.database import Database
-from kit.interleave import DEFINITION
-from kit.interleave_place import meeting_place
+from kit.interleave import DEFINITION, meeting_place
+from kit.model_base import Wrong
 from kit.model_machine import Life
-from kit.model_moves import Wrong
 from kit.model_world import World
 
 EXAMPLES = os.environ.get("HOWDAH_FAULT_EXAMPLES")

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from kit.command import Command, Jobs
-from kit.control import QUICK, Control, make_token
+from kit.serve_process import QUICK, Control, make_token
 
 pytestmark = pytest.mark.stories
 
@@ -23,7 +23,7 @@ TOGETHER = 4
 GRACE = 0.5
 LATE = 2.0
 """Seconds after the grace in which a node has ended."""
-WORKER = ("worker", "-a", "kit.patience:app", "-c", "8", "--grace", f"{GRACE}s")
+WORKER = ("worker", "-a", "kit.shutdown_app:app", "-c", "8", "--grace", f"{GRACE}s")
 ENDLESS = 6
 KINDS = {"database": ("quickly", "in_thread", "effect"), "http": ("quickly", "in_thread")}
 

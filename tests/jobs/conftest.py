@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql as names
 
 from howdah.postgres.database import Database
-from kit.history import FILL, Look
+from kit.job_history import FILL, Look
 
 UNATTENDED = """
 do $$

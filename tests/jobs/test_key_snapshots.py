@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from kit.interleave import switch_off
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 
 pytestmark = pytest.mark.anyio
 

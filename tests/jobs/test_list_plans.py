@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kit.history import ALONE, FINISHED, HELD, LEASED, NODES, PUT_OFF, RUNNING
+from kit.job_history import ALONE, FINISHED, HELD, LEASED, NODES, PUT_OFF, RUNNING
 
 pytestmark = pytest.mark.anyio
 

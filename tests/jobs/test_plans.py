@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from howdah.jobs.ack import array
-from kit.history import ALONE, FINISHED, LEASED, NODE, PUT_OFF, TOKEN, Look, pages
+from kit.job_history import ALONE, FINISHED, LEASED, NODE, PUT_OFF, TOKEN, Look, pages
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import pytest
 
 from howdah.observe.snapshot_reader import MINUTES, MOST_NODES, MOST_RUNNING
 from howdah.postgres import sql
-from kit.history import LATER, NODES, RUNNING, SINGLES
+from kit.job_history import LATER, NODES, RUNNING, SINGLES
 
 pytestmark = pytest.mark.anyio
 

@@ -16,10 +16,9 @@ from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
 from howdah.postgres import sql
 from howdah.postgres.database import Database
-from kit.interleave import meet
+from kit.interleave import meet, trio
 from kit.interleave_jobs import Through
-from kit.interleave_place import trio
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 
 pytestmark = pytest.mark.anyio
 

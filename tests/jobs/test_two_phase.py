@@ -9,7 +9,7 @@ from howdah import Howdah
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.postgres.embedded import server as embedded
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 from kit.node import ended, eventually, node
 
 pytestmark = pytest.mark.anyio

@@ -21,8 +21,7 @@ import asyncpg
 
 from howdah.errors import KeyHeld
 from kit.explore_sleeps import SLEEP
-from kit.interleave import Form, meet, told
-from kit.interleave_place import Trio
+from kit.interleave import Form, Trio, meet, told
 from kit.node import PATIENCE
 
 LEGAL = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError, asyncpg.InFailedSQLTransactionError, KeyHeld)

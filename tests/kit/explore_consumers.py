@@ -1,4 +1,4 @@
-"""The world of one consumer for the explorer: that of ``kit.interleave_shares``, with appends and parked events."""
+"""The world of one consumer for the explorer: that of ``kit.interleave_consumers``, with appends and parked events."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from howdah.errors import LeaseLost
 from howdah.postgres.database import Database
 from kit.interleave import Form
-from kit.interleave_shares import EPOCH, FILL, NAME, OWNER, PART, STATEMENTS, TO, Stand, asking, prepare, run
-from kit.interleave_shares import FORMS as FIRST_FORMS
+from kit.interleave_consumers import EPOCH, FILL, NAME, OWNER, PART, STATEMENTS, TO, Stand, asking, prepare, run
+from kit.interleave_consumers import FORMS as FIRST_FORMS
 
 PARKED = 3
 SLOWED = ("howdah.event", "howdah.share", "howdah.checkpoint", "howdah.parked", "public.applied")

@@ -13,11 +13,11 @@ from howdah.jobs.bulk import BulkEnqueue
 from howdah.jobs.new_job import NewJob
 from howdah.node.registry import new_node
 from howdah.postgres.database import Database
-from kit.explore_job_forms import FORMS, RESHAPING, SCHEDULE, SEEN, says
+from kit.explore_job_operations import FORMS, RESHAPING, SCHEDULE, SEEN, says
 from kit.interleave import Form
 from kit.interleave_jobs import STATEMENTS, Ground
 from kit.interleave_partitions import SIZE, lay_within_one_partition, make_partition
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 
 DAY = 86400.0
 TABLES = ("job", "done", "ready", "later", "lease", "gone", "job_key", "cancel_request", "attempt", "tally", "node")

@@ -1,16 +1,24 @@
-"""Two transactions that meet: the first stays open while the second runs, and ends when it is known what that does."""
+"""Two transactions that overlap: the first stays open until it is known whether the second waits for it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import itertools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
+import psycopg
+from psycopg import sql as names
 
-from kit.interleave_place import Trio
+from howdah.postgres.database import Database
 from kit.node import PATIENCE
+from kit.roles import worker
+
+numbers = itertools.count()
 
 Deed = Callable[[Any], Awaitable[Any]]
 """Does something through a connection, and returns what it was told."""
@@ -21,6 +29,35 @@ CONFLICTS = {
     "update": {"key share", "no key update", "update"},
 }
 """Which locks on one row exclude which; a row about to be inserted is one that is updated."""
+
+
+class Trio(NamedTuple):
+    """Who looks on, and the two that meet."""
+
+    watch: Any
+    one: Any
+    other: Any
+
+
+def meeting_place(server: Any, template: str) -> Iterator[Database]:
+    """A fresh, migrated database, without a pooler in between."""
+    name = f"howdah_meet_{os.getpid()}_{next(numbers)}"
+    with psycopg.connect(server.dsn, autocommit=True) as conn:
+        create = names.SQL("create database {} template {}")
+        conn.execute(create.format(names.Identifier(name), names.Identifier(template)))
+        yield Database(server.dsn_for(name))
+        conn.execute(names.SQL("drop database if exists {} with (force)").format(names.Identifier(name)))
+
+
+@asynccontextmanager
+async def trio(database: Database) -> AsyncIterator[Trio]:
+    ours = worker(database)
+    conns = Trio(await database.connect("watch"), await ours.connect("one"), await ours.connect("other"))
+    try:
+        yield conns
+    finally:
+        for conn in conns:
+            conn.terminate()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from howdah.node.registry import new_node
 from howdah.outcome import Ack, Outcome
 from howdah.postgres import sql
 from kit.interleave import Form
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 
 STATEMENTS = {
     **sql.load("howdah.jobs", schema="howdah"),

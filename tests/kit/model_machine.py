@@ -9,8 +9,8 @@ from howdah.jobs.new_job import NewJob
 from howdah.outcome import Ack, Outcome
 from kit.interleave_jobs import STATEMENTS
 from kit.model import Model
-from kit.model_moves import Fault, Wrong, faults, new_jobs, outcomes, sides
-from kit.model_people import People
+from kit.model_base import Fault, Wrong, faults, new_jobs, outcomes, sides
+from kit.model_operators import People
 from kit.model_world import BROKEN_OFF, FALL_DUE, LAPSE, LEASE, Side, failed, set_back, transact
 
 

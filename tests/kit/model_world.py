@@ -16,8 +16,8 @@ from howdah.node.registry import new_node
 from howdah.outcome import Ack, Outcome
 from howdah.postgres.database import Session
 from howdah.store import Interrupted
+from kit.broken_connections import Faults, When, WiredDatabase
 from kit.interleave_jobs import EMPTY, PORTRAIT, STATEMENTS
-from kit.model_wire import Faults, When, WiredDatabase
 from kit.node import eventually
 
 Errors = tuple[type[Exception], ...]

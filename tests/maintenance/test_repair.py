@@ -9,7 +9,7 @@ from howdah.maintenance import loops as module
 from howdah.maintenance.loops import Repair
 from howdah.postgres.database import Session
 from kit.interleave_jobs import lay
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 from kit.node import drain
 
 pytestmark = pytest.mark.anyio

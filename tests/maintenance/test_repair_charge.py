@@ -16,7 +16,7 @@ from howdah.maintenance.loops import Repair
 from howdah.observe.prometheus import Metrics
 from howdah.postgres.database import Session
 from kit.interleave import switch_off
-from kit.model_check import wrongs
+from kit.job_invariants import wrongs
 from kit.node import drain
 from observe.scraping import samples, value
 

@@ -16,7 +16,7 @@ from howdah.postgres.database import Database
 from howdah.postgres.sql import identifier
 from howdah_lab.torture.servers.single import Single
 from kit.node import PATIENCE
-from kit.refuser import Refuser
+from kit.strict_pooler import Refuser
 
 pytestmark = pytest.mark.anyio
 

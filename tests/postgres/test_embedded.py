@@ -20,7 +20,7 @@ from howdah.errors import ConfigError
 from howdah.postgres.embedded import binaries, login
 from howdah.postgres.embedded import data_directory as folder
 from howdah.postgres.embedded import server as embedded
-from kit.control import free_port
+from kit.serve_process import free_port
 
 pytestmark = pytest.mark.timeout(60)
 

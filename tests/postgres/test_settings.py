@@ -14,8 +14,8 @@ from howdah.postgres.database import Database
 from howdah.postgres.settings import SESSION_SETTINGS
 from howdah.postgres.sql import identifier
 from kit.node import eventually
-from kit.refuser import Refuser
-from kit.settled import apply, shop
+from kit.sample_app import apply, shop
+from kit.strict_pooler import Refuser
 
 pytestmark = [pytest.mark.anyio, pytest.mark.superuser("settings of a database are its owner's")]
 

@@ -24,15 +24,15 @@ from click.testing import CliRunner
 from howdah import Howdah, Secret
 from howdah.cli import main
 from kit.command import Command, eventually
-from kit.control import Control, free_port
 from kit.control_plane import serving
-from kit.receiver import Receiver
 from kit.roles import as_role
+from kit.serve_process import Control, free_port
+from kit.webhook_receiver import Receiver
 from security.fronts import API, LOOKS, follow, pages, sign_in
 
 pytestmark = pytest.mark.timeout(300)
 
-APP = ("-a", "kit.confidant:app")
+APP = ("-a", "kit.secret_app:app")
 PLAIN = "plain"
 BELONGS = {"argument": {"job.args"}, PLAIN: set()}
 """Where in the database a canary may be; the others are nowhere."""
@@ -76,7 +76,7 @@ def guarded(roles: Any, direct: Any, look_inside: Any, aviary: Aviary) -> Iterat
 
 def cli(dsn: str, *words: str, stdin: str = "") -> str:
     """What a command says, both ways; whatever its exit code."""
-    env = {"HOWDAH_DSN": dsn, "HOWDAH_APP": "kit.confidant:app", "HOWDAH_LOG_LEVEL": "debug"}
+    env = {"HOWDAH_DSN": dsn, "HOWDAH_APP": "kit.secret_app:app", "HOWDAH_LOG_LEVEL": "debug"}
     done = CliRunner().invoke(main, list(words), input=stdin, env=env, prog_name="howdah")
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.output

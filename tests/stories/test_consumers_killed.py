@@ -15,9 +15,9 @@ from collections import defaultdict
 
 import pytest
 
-from kit.followers import LEASE, REBALANCE, TABLES, Followers, app
-from kit.ledger import append, faults
+from kit.consumer_processes import LEASE, REBALANCE, TABLES, Followers, app
 from kit.node import eventually
+from kit.read_models import append, faults
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 

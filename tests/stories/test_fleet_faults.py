@@ -21,9 +21,9 @@ import pytest
 
 from howdah.control_plane.tokens import Tokens
 from howdah.postgres.database import Session
-from kit.fleet import HEARTBEAT, LEASE, Fleet, app, count, freeze, mark, marks, reports, stumble
+from kit.http_proxy import Proxy
 from kit.node import eventually
-from kit.proxy import Proxy
+from kit.remote_processes import HEARTBEAT, LEASE, Fleet, app, count, freeze, mark, marks, reports, stumble
 from kit.roles import fleet as fleet_role
 from kit.roles import owner
 

@@ -8,8 +8,8 @@ import signal
 
 import pytest
 
-from kit.farm import Farm, app, effect
 from kit.node import eventually
+from kit.node_processes import Farm, app, effect
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 

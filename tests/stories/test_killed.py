@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from kit.farm import LEASE, Farm, app, deadly, effect, frozen
 from kit.node import ended, eventually
+from kit.node_processes import LEASE, Farm, app, deadly, effect, frozen
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 

@@ -14,7 +14,7 @@ import pytest
 
 from howdah.webhooks.signature import verify
 from kit.command import Command, eventually
-from kit.receiver import SECRET, Receiver
+from kit.webhook_receiver import SECRET, Receiver
 
 pytestmark = pytest.mark.stories
 
@@ -37,7 +37,7 @@ class Site:
             "HOWDAH_WEBHOOK_OPS_ALLOW_HTTP": "1",
             "HOWDAH_WEBHOOK_OPS_ALLOW_PRIVATE": "1",
         }
-        command = Command("worker", "-a", "kit.telling:app", *QUICK, dsn=self._dsn, **(told if knows else {}))
+        command = Command("worker", "-a", "kit.command_app:app", *QUICK, dsn=self._dsn, **(told if knows else {}))
         return self._stack.enter_context(command)
 
     def count(self, what: str) -> int:

@@ -17,9 +17,9 @@ import pytest
 
 from howdah.postgres.database import Database
 from kit.command import TESTS, Jobs, children, eventually
-from kit.companion import TOKEN
-from kit.orphans import ORPHANS
+from kit.command_app import ORPHANS
 from kit.roles import dsn_for
+from kit.sidecar import TOKEN
 
 UNSHARE = ["unshare", *([] if os.getuid() == 0 else ["--user", "--map-root-user"]), "--pid", "--fork", "--mount-proc"]
 HAS_NAMESPACES = not subprocess.run([*UNSHARE, "--kill-child", "true"], capture_output=True).returncode
@@ -83,7 +83,7 @@ def test_a_worker_that_is_process_one_leaves_no_zombies(database: Database, dire
     jobs = Jobs(direct.dsn)
     with psycopg.connect(direct.dsn, autocommit=True) as conn:
         conn.execute("select howdah.enqueue('orphan', '{}')")
-    words = ("-m", "howdah", "worker", "-a", "kit.orphans:app", "--processes", processes)
+    words = ("-m", "howdah", "worker", "-a", "kit.command_app:app", "--processes", processes)
     with as_one(tmp_path / "log", *words, HOWDAH_DSN=dsn_for(database.dsn, "worker")) as one:
         eventually(lambda: jobs.all() == ["done"], why=one.log.read_text)
 

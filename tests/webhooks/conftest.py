@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kit.receiver import SECRET, Receiver
+from kit.webhook_receiver import SECRET, Receiver
 
 NAMES = ("HOWDAH_WEBHOOK",)
 LOCAL = {"allow_http": True, "allow_private": True, "secret": SECRET, "name": "ops"}

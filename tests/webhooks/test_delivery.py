@@ -14,9 +14,9 @@ from howdah.webhooks import delivery
 from howdah.webhooks.delivery import ATTEMPTS, BACKOFF, Notice, WebhookSender
 from howdah.webhooks.signature import sign, verify
 from howdah.webhooks.webhook import EVENTS, Webhook
-from kit.control import free_port
 from kit.node import eventually, job, node
-from kit.receiver import SECRET, Receiver
+from kit.serve_process import free_port
+from kit.webhook_receiver import SECRET, Receiver
 from webhooks.conftest import LOCAL
 
 pytestmark = pytest.mark.anyio

@@ -14,9 +14,9 @@ from howdah.webhooks import delivery, relay
 from howdah.webhooks.delivery import Notice, WebhookSender
 from howdah.webhooks.post import OutboundClient
 from howdah.webhooks.webhook import KIND, QUEUE, Webhook
-from kit.control import free_port
 from kit.node import eventually, node
-from kit.receiver import Receiver
+from kit.serve_process import free_port
+from kit.webhook_receiver import Receiver
 from webhooks.conftest import LOCAL
 
 pytestmark = pytest.mark.anyio

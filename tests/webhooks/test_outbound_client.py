@@ -14,7 +14,7 @@ import pytest
 from howdah import ConfigError
 from howdah.webhooks.post import OutboundClient, PrivateAddressRejected, Undelivered
 from howdah.webhooks.webhook import Webhook
-from kit.receiver import Receiver
+from kit.webhook_receiver import Receiver
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from howdah import ConfigError, config
 from howdah.cli.common import Target
 from howdah.options import Given
 from howdah.webhooks.webhook import EVENTS
-from kit.receiver import SECRET
+from kit.webhook_receiver import SECRET
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from howdah import ConfigError, Howdah
 from howdah.events.consumer import Consumer, ConsumerOptions
 from howdah.handler import Handler
 from howdah.outcome import Outcome
-from kit import bodies
-from kit.processes import acks
+from kit import lazy_handlers
+from kit.process_executor import acks
 
 pytestmark = pytest.mark.anyio
 
@@ -30,12 +30,12 @@ class Generating:
 
 
 REFUSED = [
-    bodies.yields,
-    bodies.yields_later,
+    lazy_handlers.yields,
+    lazy_handlers.yields_later,
     Generating().generates,
     Generating(),
-    functools.partial(bodies.yields, "x"),
-    functools.partial(bodies.yields_later),
+    functools.partial(lazy_handlers.yields, "x"),
+    functools.partial(lazy_handlers.yields_later),
 ]
 
 
@@ -47,7 +47,7 @@ def test_a_task_with_a_yield_in_it_is_refused(function, executor):
 
 
 def test_a_task_that_is_no_function_is_refused_in_plain_words():
-    for strange in (functools.partial(bodies.writes, "x"), object()):
+    for strange in (functools.partial(lazy_handlers.writes, "x"), object()):
         with pytest.raises(ConfigError, match="write a function"):
             Handler("t", strange)
 
@@ -90,10 +90,10 @@ def test_a_consumer_with_a_yield_in_it_is_refused(later):
 
 
 RUN = [
-    ("thread", bodies.returns_coroutine),
-    ("process", bodies.returns_coroutine),
-    ("async", bodies.forgets_to_await),
-    ("process", bodies.forgets_to_await),
+    ("thread", lazy_handlers.returns_coroutine),
+    ("process", lazy_handlers.returns_coroutine),
+    ("async", lazy_handlers.forgets_to_await),
+    ("process", lazy_handlers.forgets_to_await),
 ]
 
 
@@ -105,20 +105,20 @@ async def test_a_coroutine_that_a_handler_returns_is_awaited(tmp_path, executor,
 
 
 async def test_a_coroutine_function_behind_a_plain_decorator_runs(tmp_path):
-    (ack,) = await acks(None, bodies.wrapped(bodies.writes), file=str(tmp_path / "ran"))
+    (ack,) = await acks(None, lazy_handlers.wrapped(lazy_handlers.writes), file=str(tmp_path / "ran"))
     assert (ack.outcome, ack.result) == (Outcome.OK, b'"written"')
     assert (tmp_path / "ran").exists()
 
 
 FAIL = [
-    ("thread", bodies.returns_generator),
-    ("thread", bodies.returns_async_generator),
-    ("process", bodies.returns_generator),
-    ("process", bodies.returns_async_generator),
-    ("async", bodies.returns_coroutine_of_generator),
-    ("process", bodies.returns_coroutine_of_generator),
-    (None, bodies.wrapped(bodies.yields)),
-    (None, bodies.wrapped(bodies.yields_later)),
+    ("thread", lazy_handlers.returns_generator),
+    ("thread", lazy_handlers.returns_async_generator),
+    ("process", lazy_handlers.returns_generator),
+    ("process", lazy_handlers.returns_async_generator),
+    ("async", lazy_handlers.returns_coroutine_of_generator),
+    ("process", lazy_handlers.returns_coroutine_of_generator),
+    (None, lazy_handlers.wrapped(lazy_handlers.yields)),
+    (None, lazy_handlers.wrapped(lazy_handlers.yields_later)),
 ]
 
 
@@ -132,7 +132,7 @@ async def test_a_generator_that_a_handler_returns_is_a_failure(tmp_path, executo
 
 async def test_a_coroutine_that_a_consumer_returns_is_awaited(tmp_path):
     async def forgets(event):
-        return bodies.writes(event)
+        return lazy_handlers.writes(event)
 
     await Consumer("c", forgets, ConsumerOptions()).call(str(tmp_path / "ran"), None)
     assert (tmp_path / "ran").exists()
@@ -140,7 +140,7 @@ async def test_a_coroutine_that_a_consumer_returns_is_awaited(tmp_path):
 
 async def test_a_generator_that_a_consumer_returns_is_a_failure(tmp_path):
     async def returns(event):
-        return bodies.yields(event)
+        return lazy_handlers.yields(event)
 
     with pytest.raises(TypeError, match="generator"):
         await Consumer("c", returns, ConsumerOptions()).call(str(tmp_path / "ran"), None)

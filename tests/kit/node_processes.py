@@ -1,6 +1,6 @@
 """Nodes in processes of their own, to be killed and frozen.
 
-Run as a program it is such a node: ``python -m kit.farm DSN`` with its switches in the environment.
+Run as a program it is such a node: ``python -m kit.node_processes DSN`` with its switches in the environment.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Farm:
     def start(self, **switches: str) -> subprocess.Popen[bytes]:
         env = {**os.environ, **self._switches, **switches, "HOWDAH_DSN": self._dsn}
         env["PYTHONPATH"] = str(Path(__file__).parents[1])
-        process = subprocess.Popen([sys.executable, "-m", "kit.farm"], env=env)
+        process = subprocess.Popen([sys.executable, "-m", "kit.node_processes"], env=env)
         self.nodes.append(process)
         return process
 
@@ -107,7 +107,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    from kit import farm
+    from kit import node_processes
 
-    farm.app.connect_to(os.environ["HOWDAH_DSN"])
-    asyncio.run(farm.main())
+    node_processes.app.connect_to(os.environ["HOWDAH_DSN"])
+    asyncio.run(node_processes.main())

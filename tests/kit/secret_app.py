@@ -1,4 +1,4 @@
-"""A handler that is told a secret and keeps nothing to itself, and an app of it: ``-a kit.confidant:app``."""
+"""A handler that is told a secret and keeps nothing to itself, and an app of it: ``-a kit.secret_app:app``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Nodes with consumers, in processes of their own, to be killed and frozen.
 
-Run as a program it is such a node: ``python -m kit.followers`` with its switches in the environment:
+Run as a program it is such a node: ``python -m kit.consumer_processes`` with its switches in the environment:
 HAS, the consumers it has (all of them); PAUSE, how long ``everything`` takes for a batch; FREEZE, freeze this process
 at the event that says so; IDLE, the part of the lease after which the server ends a batch nobody drives; FENCE=off,
 move checkpoints without a look at whose they are and where they stand; LEADER, as in WorkerOptions.
@@ -22,7 +22,7 @@ from howdah import Event, Howdah, Transaction, WorkerOptions
 from howdah.events import consumers as crew
 from howdah.events.parked import ParkedEvents
 from howdah.postgres import sql
-from kit.farm import Farm
+from kit.node_processes import Farm
 
 LEASE = 2.0
 HEARTBEAT = 0.4
@@ -154,7 +154,7 @@ class Followers(Farm):
     def start(self, **switches: str) -> subprocess.Popen[bytes]:
         env = {**os.environ, **self._switches, **switches, "HOWDAH_DSN": self._dsn}
         env["PYTHONPATH"] = str(Path(__file__).parents[1])
-        process = subprocess.Popen([sys.executable, "-m", "kit.followers"], env=env)
+        process = subprocess.Popen([sys.executable, "-m", "kit.consumer_processes"], env=env)
         self.nodes.append(process)
         return process
 
@@ -203,7 +203,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    from kit import followers
+    from kit import consumer_processes
 
-    followers.app.connect_to(os.environ["HOWDAH_DSN"])
-    asyncio.run(followers.main())
+    consumer_processes.app.connect_to(os.environ["HOWDAH_DSN"])
+    asyncio.run(consumer_processes.main())

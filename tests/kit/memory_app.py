@@ -1,4 +1,4 @@
-"""An app that takes memory: ``-a kit.appetite:app``."""
+"""An app that takes memory: ``-a kit.memory_app:app``."""
 
 from __future__ import annotations
 

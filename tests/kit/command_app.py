@@ -1,13 +1,16 @@
-"""An app for commands to run: ``-a kit.chores:app``."""
+"""An app for commands to run: ``-a kit.command_app:app``."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 
-from howdah import Howdah
+from howdah import Howdah, Poison
 
 app = Howdah()
+ORPHANS = 20
+"""Processes that :func:`orphan` leaves without a parent."""
 
 
 def _begin(kind: str) -> None:
@@ -59,3 +62,20 @@ async def refuse(seconds: float) -> None:
             await asyncio.sleep(0.05)
         except asyncio.CancelledError:
             pass
+
+
+@app.task
+async def orphan() -> int:
+    """Start programs whose parent exits at once, and one whose exit code is returned."""
+    own = subprocess.Popen(["sh", "-c", "exit 7"])
+    for _ in range(ORPHANS):
+        shell = await asyncio.create_subprocess_exec("sh", "-c", "setsid sleep 0.1 & exit 0")
+        assert await shell.wait() == 0
+    await asyncio.sleep(0.5)
+    return own.wait()
+
+
+@app.task
+async def spoiled(n: int) -> None:
+    """Fail without a retry."""
+    raise Poison(f"{n} is spoiled")

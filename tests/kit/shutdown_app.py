@@ -1,4 +1,4 @@
-"""An app whose nodes are stopped all the time: ``-a kit.patience:app``."""
+"""An app whose nodes are stopped all the time: ``-a kit.shutdown_app:app``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A control plane and workers without a database, each a process of its own, to be killed, frozen and cut off.
+"""A control plane and remote nodes, each a process of its own, to be killed, frozen and cut off.
 
-Run as a program it is one of them: ``python -m kit.fleet plane`` or ``python -m kit.fleet agent``, with its switches
-in the environment. What handlers do is written to a file that several processes append to, line by line.
+``python -m kit.remote_processes plane`` runs the control plane, ``python -m kit.remote_processes agent`` a node.
+Options are environment variables. Handlers write what they do to a file that several processes append to.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from howdah.remote import messages as m
 from howdah.remote.client import ControlPlaneClient
 from howdah.remote.node import RemoteNode
 from howdah.worker.worker import Worker
-from kit.control import free_port
+from kit.serve_process import free_port
 
 LEASE = 3.0
 HEARTBEAT = 0.5
@@ -139,7 +139,7 @@ class Fleet:
     def _start(self, role: str, **switches: str) -> subprocess.Popen[bytes]:
         own = {name: value for name, value in os.environ.items() if not name.startswith(("HOWDAH_", "PG"))}
         environment = {**own, "PYTHONPATH": str(Path(__file__).parents[1]), **switches}
-        process = subprocess.Popen([sys.executable, "-m", "kit.fleet", role], env=environment)
+        process = subprocess.Popen([sys.executable, "-m", "kit.remote_processes", role], env=environment)
         self._processes.append(process)
         return process
 
@@ -213,7 +213,7 @@ def reports(path: str, body: bytes, answer: bytes) -> list[Reported]:
 
 
 if __name__ == "__main__":
-    from kit import fleet
+    from kit import remote_processes
 
-    fleet.app.connect_to(os.environ.get("HOWDAH_DSN", "postgresql://nowhere/none"))
-    asyncio.run(fleet.serve() if sys.argv[1] == "plane" else fleet.work())
+    remote_processes.app.connect_to(os.environ.get("HOWDAH_DSN", "postgresql://nowhere/none"))
+    asyncio.run(remote_processes.serve() if sys.argv[1] == "plane" else remote_processes.work())

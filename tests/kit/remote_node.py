@@ -12,14 +12,14 @@ import msgspec
 from howdah import Howdah
 from howdah.remote.client import ControlPlaneClient
 from howdah.remote.node import RemoteNode
-from kit import errands
+from kit import remote_app
 from kit.node import ended, eventually, quick
 
 JOB = "select * from howdah.jobs where id = $1"
 
 
 @asynccontextmanager
-async def remote(plane: Any, app: Howdah = errands.app, **options: Any) -> AsyncIterator[RemoteNode]:
+async def remote(plane: Any, app: Howdah = remote_app.app, **options: Any) -> AsyncIterator[RemoteNode]:
     """Run a remote node while the block lasts."""
     remote_node = RemoteNode(app, quick(**options), lambda: ControlPlaneClient(plane.url, plane.tokens["work"]))
     running = asyncio.create_task(remote_node.run())

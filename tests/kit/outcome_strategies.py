@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from howdah import Cancel, Poison, RateLimited, Retry, Snooze
 from howdah.errors import CodedError, LeaseLost
-from kit.results import RAW, UNSTORABLE, Speechless
+from kit.unstorable_results import RAW, UNSTORABLE, Speechless
 
 LONG = 3600.0
 """Seconds: a drawn delay is zero or at least this, so that no test depends on when a job is tried again."""

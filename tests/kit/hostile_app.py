@@ -1,4 +1,4 @@
-"""An app whose handlers harm the event loop they share: ``-a kit.vandals:app``."""
+"""An app whose handlers harm the event loop they share: ``-a kit.hostile_app:app``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A load of events, and whether the read models of :mod:`kit.followers` are the fold of the log."""
+"""A load of events, and whether the read models of :mod:`kit.consumer_processes` are the fold of the log."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from howdah import Transaction, current_job
-from kit.endings import Ending, end
+from kit.outcome_strategies import Ending, end
 
 HANG = Ending("hang", "")
 """Does not end when it is cancelled."""

@@ -168,9 +168,9 @@ def _note(file: str, *numbers: int) -> None:
     part.rename(file)
 
 
-if __name__ == "__main__":  # a worker of one job, to be killed: python -m kit.strays FILE THEN
+if __name__ == "__main__":  # a worker of one job, to be killed: python -m kit.leaking_handlers FILE THEN
     import asyncio
 
-    from kit.processes import run_one
+    from kit.process_executor import run_one
 
     asyncio.run(run_one(starts_programs_and, file=sys.argv[1], then=sys.argv[2]))

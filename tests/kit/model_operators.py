@@ -10,7 +10,7 @@ from hypothesis.stateful import precondition, rule
 
 from howdah.jobs.new_job import NewJob
 from kit.interleave_jobs import STATEMENTS, TOMORROW
-from kit.model_moves import QUEUES, Fault, Moves, Wrong, faults, new_jobs, sides, some
+from kit.model_base import QUEUES, Fault, Moves, Wrong, faults, new_jobs, sides, some
 
 
 class People(Moves):

@@ -1,4 +1,4 @@
-"""An app for workers without a database: ``-a kit.errands:app``. It names none."""
+"""An app for workers without a database: ``-a kit.remote_app:app``. It names none."""
 
 from __future__ import annotations
 

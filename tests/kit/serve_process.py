@@ -97,7 +97,7 @@ class Site:
     def worker(self, *words: str, server: str | None = None, **environment: str) -> Command:
         """One that knows no database at all."""
         given = {"HOWDAH_TOKEN": self.token, "ERRANDS": str(self.notes), **environment}
-        command = ("worker", "-a", "kit.errands:app", "--server", server or self.url, *words)
+        command = ("worker", "-a", "kit.remote_app:app", "--server", server or self.url, *words)
         return self._stack.enter_context(Command(*command, **given))
 
     def enqueue(self, kind: str, **args: Any) -> int:

@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from howdah.jobs.new_job import NewJob
 from howdah.outcome import Outcome
+from kit.broken_connections import When
+from kit.job_invariants import wrongs
 from kit.model import Model
-from kit.model_check import wrongs
-from kit.model_wire import When
 from kit.model_world import KIND, LOST, Errors, Side, World
 
 Fault = tuple[int, When] | None
