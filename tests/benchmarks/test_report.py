@@ -7,30 +7,31 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from benchmarks.harness import plot, report
-from benchmarks.harness.record import Record, Run
-from benchmarks.harness.rival import OURS, load_all
-from benchmarks.harness.run import SCENARIOS, plan
-from benchmarks.harness.targets import TARGETS
 
-RIVALS = load_all()
+from howdah_lab.bench.report import markdown, svg
+from howdah_lab.bench.report.targets import TARGETS
+from howdah_lab.bench.results import Results, ScenarioRun
+from howdah_lab.bench.runner import SCENARIOS, plan
+from howdah_lab.bench.system import OURS, load_all
+
+SYSTEMS = load_all()
 
 
-def record(*runs: tuple[str, str, dict[str, float]], rounds: int = 1) -> Record:
-    made = Record(scale=1.0, rounds=rounds, began="today")
+def results(*runs: tuple[str, str, dict[str, float]], rounds: int = 1) -> Results:
+    made = Results(scale=1.0, rounds=rounds, began="today")
     for scenario, rival, figures in runs:
         number = 1 + sum(run.scenario == scenario and run.rival == rival for run in made.runs)
-        made.add(Run(scenario=scenario, rival=rival, round=number, seconds=1.0, figures=figures))
+        made.add(ScenarioRun(scenario=scenario, rival=rival, round=number, seconds=1.0, figures=figures))
     return made
 
 
-def page(made: Record, folder: Path) -> str:
-    report.write(made, RIVALS, folder)
+def page(made: Results, folder: Path) -> str:
+    markdown.write(made, SYSTEMS, folder)
     return (folder / "RESULTS.md").read_text(encoding="utf-8")
 
 
 def test_ratios_say_how_many_times_better_we_are_whichever_way_is_better(tmp_path: Path) -> None:
-    made = record(
+    made = results(
         ("drain", OURS, {"nothing": 1000.0, "memory": 50.0}),
         ("drain", "graphile-worker", {"nothing": 250.0, "memory": 100.0}),
     )
@@ -44,7 +45,7 @@ def test_ratios_say_how_many_times_better_we_are_whichever_way_is_better(tmp_pat
 
 def test_the_best_rival_is_the_one_that_is_hardest_to_beat(tmp_path: Path) -> None:
     idle = {"idle p50": 2.0, "idle p99": 4.0}
-    made = record(
+    made = results(
         ("latency", OURS, idle),
         ("latency", "pgqueuer", {"idle p50": 3.0, "idle p99": 5.0}),
         ("latency", "celery", {"idle p50": 1.0, "idle p99": 8.0}),
@@ -61,16 +62,16 @@ def test_the_spread_of_rounds_is_shown(tmp_path: Path) -> None:
     ours = [("enqueue", OURS, {"bulk": rate}) for rate in (300.0, 100.0, 200.0)]
     theirs = [("enqueue", "awa", {"bulk": rate}) for rate in (100.0, 100.0, 50.0)]
 
-    text = page(record(*ours, *theirs, rounds=3), tmp_path)
+    text = page(results(*ours, *theirs, rounds=3), tmp_path)
 
     assert "| Howdah | 200 (100–300) |" in text
     assert "| awa | 2.00x (1.00–4.00) |" in text
 
 
 def test_what_failed_is_in_the_table_with_its_reason(tmp_path: Path) -> None:
-    made = record(("drain", OURS, {"nothing": 1000.0}))
+    made = results(("drain", OURS, {"nothing": 1000.0}))
     made.missing["oban"] = "it needs Python 3.12 or newer"
-    made.add(Run(scenario="drain", rival="awa", round=1, seconds=1.0, error="CheckFailed: 9 | 10\nran"))
+    made.add(ScenarioRun(scenario="drain", rival="awa", round=1, seconds=1.0, error="CheckFailed: 9 | 10\nran"))
 
     text = page(made, tmp_path)
 
@@ -82,46 +83,46 @@ def test_every_target_asks_for_a_quantity_that_is_measured() -> None:
     everything = [
         (name, rival, dict.fromkeys(scenario.quantities, 1.0))
         for name, scenario in SCENARIOS.items()
-        for rival in RIVALS
+        for rival in SYSTEMS
     ]
-    made = record(("pgbench", "pgbench", {"one": 1.0}), *everything)
+    made = results(("pgbench", "pgbench", {"one": 1.0}), *everything)
 
-    assert all(target.measure(made, RIVALS) for target in TARGETS)
+    assert all(target.measure(made, SYSTEMS) for target in TARGETS)
 
 
 def test_we_are_measured_in_every_round_and_rivals_in_turn_with_us() -> None:
-    steps = plan([RIVALS[OURS], RIVALS["awa"]], [SCENARIOS["drain"]], 2)
+    steps = plan([SYSTEMS[OURS], SYSTEMS["awa"]], [SCENARIOS["drain"]], 2)
 
     assert steps == [("drain", OURS, 1), ("drain", "awa", 1), ("drain", OURS, 2), ("drain", "awa", 2)]
 
 
 def test_a_failed_run_is_tried_again_and_a_good_one_is_not() -> None:
-    made = record(("drain", OURS, {"nothing": 1.0}))
-    made.add(Run(scenario="drain", rival="awa", round=1, seconds=1.0, error="it ended"))
+    made = results(("drain", OURS, {"nothing": 1.0}))
+    made.add(ScenarioRun(scenario="drain", rival="awa", round=1, seconds=1.0, error="it ended"))
 
     assert made.has("drain", OURS, 1)
     assert not made.has("drain", "awa", 1)
-    made.add(Run(scenario="drain", rival="awa", round=1, seconds=1.0, figures={"nothing": 1.0}))
+    made.add(ScenarioRun(scenario="drain", rival="awa", round=1, seconds=1.0, figures={"nothing": 1.0}))
     assert made.has("drain", "awa", 1)
     assert made.errors() == []
 
 
 def test_plots_are_well_formed() -> None:
-    bars = plot.bars("A & B", "jobs/s", [("Howdah", 2.0, 1.0, 3.0), ("<other>", 0.0, 0.0, 0.0)], "Howdah")
-    lines = plot.lines("A", "jobs/s", ["1", "2"], {"Howdah": [1.0, None], "other": [None, 2.0]})
+    bars = svg.bars("A & B", "jobs/s", [("Howdah", 2.0, 1.0, 3.0), ("<other>", 0.0, 0.0, 0.0)], "Howdah")
+    lines = svg.lines("A", "jobs/s", ["1", "2"], {"Howdah": [1.0, None], "other": [None, 2.0]})
 
     for page in (bars, lines):
         assert ElementTree.fromstring(page).tag.endswith("svg")
 
 
-@pytest.mark.parametrize("module", [plot, report], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [svg, markdown], ids=lambda module: module.__name__)
 def test_examples_in_the_code_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", sorted(RIVALS))
+@pytest.mark.parametrize("name", sorted(SYSTEMS))
 def test_every_rival_is_pinned_and_names_no_address(name: str) -> None:
-    rival = RIVALS[name]
+    rival = SYSTEMS[name]
     if name != OURS:
         file = rival.folder / ("package.json" if rival.language == "node" else "requirements.txt")
         text = file.read_text()

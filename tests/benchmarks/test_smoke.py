@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.harness.environment import is_prepared
-from benchmarks.harness.rival import OURS, load
-from benchmarks.harness.run import SCENARIOS, begin
+
+from howdah_lab.bench.environment import is_prepared
+from howdah_lab.bench.runner import SCENARIOS, begin
+from howdah_lab.bench.system import OURS, load
 
 ROOT = Path(__file__).parents[2]
 RIVAL = "pgqueuer"
@@ -26,10 +27,20 @@ PATIENCE = 900
 
 
 def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line, writing into a folder."""
+    """ScenarioRun the command line, writing into a folder."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("HOWDAH_")}
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--output", str(folder), "--rounds", "1", "--offline", *arguments],
+        [
+            sys.executable,
+            "-m",
+            "howdah_lab.bench.compare",
+            "--output",
+            str(folder),
+            "--rounds",
+            "1",
+            "--offline",
+            *arguments,
+        ],
         cwd=ROOT,
         env=others,
         capture_output=True,

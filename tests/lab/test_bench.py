@@ -14,14 +14,14 @@ from click.testing import CliRunner, Result
 from howdah.cli import main
 from howdah.postgres.database import Database
 from howdah_lab.bench.app import app, make, nothing
-from howdah_lab.bench.consume import KINDS
+from howdah_lab.bench.bench_schema import BenchSchema, CheckFailed
 from howdah_lab.bench.events import check, streams
 from howdah_lab.bench.events import make as make_events
 from howdah_lab.bench.figure import Figure
-from howdah_lab.bench.ground import CheckFailed, Ground
 from howdah_lab.bench.plan import LeftOut, Plan
-from howdah_lab.bench.rival import INSTALL
 from howdah_lab.bench.run import SCENARIOS, run
+from howdah_lab.bench.scenarios.consume import KINDS
+from howdah_lab.bench.scenarios.eventsourcing import INSTALL
 
 TINY = ("--jobs", "100", "--rounds", "2")
 UNITS = ("jobs/s", "rows/s", "events/s", "µs/job", "µs/event", "ms", "ratio", "MB", "connections")
@@ -41,8 +41,8 @@ async def fail(_plan: Plan) -> list[Figure]:
 
 
 @pytest.fixture
-def ground(database: Database) -> Ground:
-    return Ground(Database(database.dsn, schema="howdah_bench"))
+def schema(database: Database) -> BenchSchema:
+    return BenchSchema(Database(database.dsn, schema="howdah_bench"))
 
 
 @pytest.mark.stories
@@ -104,53 +104,53 @@ def test_a_schema_that_is_not_its_own_is_left_alone(database: Database) -> None:
 
 
 @pytest.mark.anyio
-async def test_what_a_killed_benchmark_left_is_used_again_but_not_by_two_at_once(ground: Ground) -> None:
-    await ground.__aenter__()
-    await ground.fresh()
+async def test_what_a_killed_benchmark_left_is_used_again_but_not_by_two_at_once(schema: BenchSchema) -> None:
+    await schema.__aenter__()
+    await schema.fresh()
     with pytest.raises(Exception, match="another benchmark runs"):
-        await Ground(ground.database).__aenter__()
-    ground._hang_up()
+        await BenchSchema(schema.database).__aenter__()
+    schema._hang_up()
 
-    async with Ground(ground.database) as again:
+    async with BenchSchema(schema.database) as again:
         await again.fresh()
         await again.check(done=0)
 
 
 @pytest.mark.anyio
-async def test_jobs_that_are_not_done_are_a_failure_that_names_the_counts(ground: Ground) -> None:
-    async with ground:
-        await ground.fresh()
+async def test_jobs_that_are_not_done_are_a_failure_that_names_the_counts(schema: BenchSchema) -> None:
+    async with schema:
+        await schema.fresh()
         await app.enqueue_many(make(nothing, number) for number in range(3))
 
-        await ground.check(done=0, waiting=3)
+        await schema.check(done=0, waiting=3)
         with pytest.raises(CheckFailed, match="done 0 instead of 3, waiting 3 instead of 0"):
-            await ground.check(done=3)
+            await schema.check(done=3)
 
 
 @pytest.mark.anyio
-async def test_a_log_that_does_not_add_up_is_a_failure_that_names_the_counts(ground: Ground) -> None:
-    plan = Plan(ground=ground, jobs=10, rounds=1, processes=1, tick=lambda: None)
-    async with ground:
-        await ground.fresh()
+async def test_a_log_that_does_not_add_up_is_a_failure_that_names_the_counts(schema: BenchSchema) -> None:
+    plan = Plan(schema=schema, jobs=10, rounds=1, processes=1, tick=lambda: None)
+    async with schema:
+        await schema.fresh()
         await make_events(plan)
         await app.log.append_many(streams(10))
 
         await check(plan, events=10)
         with pytest.raises(CheckFailed, match="events 10 instead of 11"):
             await check(plan, events=11)
-        await ground.conn.execute("delete from howdah_bench.event where stream_id = '0' and version = 2")
+        await schema.conn.execute("delete from howdah_bench.event where stream_id = '0' and version = 2")
         with pytest.raises(CheckFailed, match="torn 1 instead of 0"):
             await check(plan, events=9)
 
 
 @pytest.mark.anyio
 async def test_a_control_plane_with_too_many_connections_is_a_failure(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    schema: BenchSchema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("howdah_lab.bench.fleet.OTHER_CONNECTIONS", -4)
-    async with ground:
+    monkeypatch.setattr("howdah_lab.bench.scenarios.remote_workers.OTHER_CONNECTIONS", -4)
+    async with schema:
         (result,) = await run(
-            ground,
+            schema,
             [SCENARIOS["fleet"]],
             jobs=100,
             rounds=1,
@@ -178,13 +178,13 @@ def test_what_cannot_be_measured_here_is_left_out_with_a_word_and_is_no_failure(
 
 
 @pytest.mark.anyio
-async def test_a_scenario_that_fails_is_shown_and_the_next_one_runs(ground: Ground) -> None:
+async def test_a_scenario_that_fails_is_shown_and_the_next_one_runs(schema: BenchSchema) -> None:
     async def succeed(plan: Plan) -> list[Figure]:
         return [Figure("rounds", "ratio", [1.0, 3.0, 2.0])]
 
-    async with ground:
+    async with schema:
         results = await run(
-            ground,
+            schema,
             [replace(SCENARIOS["drain"], measure=fail), replace(SCENARIOS["held"], measure=succeed)],
             jobs=100,
             rounds=1,

@@ -14,10 +14,10 @@ from howdah.cli import main
 from howdah.dashboard.pages import PAGES
 from howdah.dashboard.request import DashboardPage
 from howdah.postgres.database import Database
-from howdah_lab.bench import dashboard
-from howdah_lab.bench.dashboard import Way
-from howdah_lab.bench.ground import CheckFailed
-from howdah_lab.bench.past import Past
+from howdah_lab.bench.bench_schema import CheckFailed
+from howdah_lab.bench.job_history import Past
+from howdah_lab.bench.scenarios import dashboard
+from howdah_lab.bench.scenarios.dashboard import Way
 
 TINY = ("--scenario", "dashboard", "--jobs", "100", "--rounds", "1", "--json")
 

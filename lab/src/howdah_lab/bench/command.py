@@ -15,9 +15,9 @@ from howdah.observe import logs
 from howdah.postgres.database import Database
 from howdah.postgres.embedded import server as embedded
 from howdah_lab.bench.app import SCHEMA
+from howdah_lab.bench.bench_schema import BenchSchema
 from howdah_lab.bench.figure import Environment, Figure, Result, look_around
-from howdah_lab.bench.ground import Ground
-from howdah_lab.bench.plan import Scenario
+from howdah_lab.bench.plan import OwnScenario
 from howdah_lab.bench.progress import Steps
 from howdah_lab.bench.run import SCENARIOS, run
 
@@ -72,13 +72,13 @@ def bench(
 
 
 async def _measure(
-    database: Database, scenarios: Sequence[Scenario], jobs: int, rounds: int, processes: int
+    database: Database, scenarios: Sequence[OwnScenario], jobs: int, rounds: int, processes: int
 ) -> tuple[Environment, list[Result]]:
-    async with Ground(database) as ground:
-        place = await look_around(database, ground.conn)
+    async with BenchSchema(database) as schema:
+        place = await look_around(database, schema.conn)
         with Steps(scenarios, rounds) as steps:
             results = await run(
-                ground,
+                schema,
                 scenarios,
                 jobs=jobs,
                 rounds=rounds,

@@ -57,8 +57,8 @@ async def processes(plan: Plan) -> list[Figure]:
 async def held(plan: Plan) -> list[Figure]:
     """The same rounds without and with a snapshot held open from before the first to after the last."""
     free = await _rounds(plan, tasks.nothing)
-    await plan.ground.fresh()
-    async with plan.ground.held_snapshot():
+    await plan.schema.fresh()
+    async with plan.schema.held_snapshot():
         held = await _rounds(plan, tasks.nothing)
     return [
         Figure("drained, no snapshot held", "jobs/s", [each.rate for each in free]),
@@ -92,13 +92,13 @@ async def _rounds(
     effects: bool = False,
 ) -> list[DrainResult]:
     total, rounds = WARM_UP, []
-    async with Nodes(plan.ground.database, nodes or plan.processes) as running:
+    async with Nodes(plan.schema.database, nodes or plan.processes) as running:
         await _in_bulk(task, WARM_UP)
         await running.finish(WARM_UP)
         for _ in range(plan.rounds):
             rounds.append(await _round(plan.jobs, task, enqueue, running))
             total += plan.jobs
-            await plan.ground.check(done=total, effects=total if effects else 0)
+            await plan.schema.check(done=total, effects=total if effects else 0)
             plan.tick()
     return rounds
 

@@ -35,7 +35,7 @@ async def enqueue(plan: Plan) -> list[Figure]:
         for _ in range(plan.rounds):
             rates.append(jobs / await way(jobs))
             waiting += jobs
-            await plan.ground.check(done=0, waiting=waiting)
+            await plan.schema.check(done=0, waiting=waiting)
             plan.tick()
         figures.append(Figure(name, "jobs/s", rates))
     plain = []

@@ -9,7 +9,7 @@ import msgspec
 
 from howdah.postgres import sql
 from howdah_lab.bench.app import app, arguments
-from howdah_lab.bench.ground import CheckFailed
+from howdah_lab.bench.bench_schema import CheckFailed
 from howdah_lab.bench.plan import Plan
 
 PER_STREAM = 4
@@ -57,17 +57,17 @@ def streams(count: int) -> Iterator[tuple[str, list[Placed]]]:
 
 def statements(plan: Plan) -> dict[str, str]:
     """The statements of the benchmark."""
-    return sql.load("howdah_lab.bench", schema=plan.ground.database.schema)
+    return sql.load("howdah_lab.bench", schema=plan.schema.database.schema)
 
 
 async def make(plan: Plan) -> None:
     """Make the twin and the read model."""
-    await plan.ground.conn.execute(statements(plan)["make_events"])
+    await plan.schema.conn.execute(statements(plan)["make_events"])
 
 
 async def counted(plan: Plan) -> Counted:
     """Return the current numbers."""
-    return Counted(**await plan.ground.conn.fetchrow(statements(plan)["check_events"], timeout=PATIENCE))
+    return Counted(**await plan.schema.conn.fetchrow(statements(plan)["check_events"], timeout=PATIENCE))
 
 
 async def check(plan: Plan, *, events: int, plain: int = 0) -> None:

@@ -8,8 +8,8 @@ import time
 from statistics import quantiles
 
 from howdah_lab.bench.app import probe
+from howdah_lab.bench.bench_schema import CheckFailed
 from howdah_lab.bench.figure import Figure
-from howdah_lab.bench.ground import CheckFailed
 from howdah_lab.bench.nodes import Nodes
 from howdah_lab.bench.plan import Plan
 
@@ -21,13 +21,13 @@ PAUSE = (0.02, 0.06)
 async def latency(plan: Plan) -> list[Figure]:
     """From the begin of the enqueue call to the start of the handler, one job at a time."""
     calls: list[float] = []
-    async with Nodes(plan.ground.database, plan.processes) as nodes:
+    async with Nodes(plan.schema.database, plan.processes) as nodes:
         await _enqueue(WARM_UP, [])
         await nodes.finish(WARM_UP)
         await nodes.reset()
         await _enqueue(plan.jobs, calls)
         readings = await nodes.finish(plan.jobs)
-        await plan.ground.check(done=WARM_UP + plan.jobs)
+        await plan.schema.check(done=WARM_UP + plan.jobs)
     delays = [delay for reading in readings for delay in reading.delays]
     if len(delays) != plan.jobs:
         raise CheckFailed(f"{len(delays):,} handlers started for {plan.jobs:,} jobs")

@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlsplit
 from howdah.errors import ConfigError, HowdahError
 from howdah.postgres.embedded import server as embedded
 from howdah_lab.bench import events
+from howdah_lab.bench.append_variants import SLICES, Ways
 from howdah_lab.bench.figure import Figure
 from howdah_lab.bench.plan import Plan
-from howdah_lab.bench.ways import SLICES, Ways
 
 PATIENCE = 300.0
 MORE = 5
@@ -81,7 +81,7 @@ async def run_script(program: Path, dsn: str, script: str, *, clients: int, each
 
 
 async def _run(plan: Plan, program: Path, script: str, clients: int, each: int) -> float:
-    text, dsn = events.statements(plan)[script], plan.ground.database.dsn
+    text, dsn = events.statements(plan)[script], plan.schema.database.dsn
     streams = max(1, clients * each // events.PER_STREAM)
     return await run_script(program, dsn, text, clients=clients, each=each, streams=streams)
 

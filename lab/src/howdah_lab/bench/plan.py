@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from howdah.errors import HowdahError
+from howdah_lab.bench.bench_schema import BenchSchema
 from howdah_lab.bench.figure import Figure
-from howdah_lab.bench.ground import Ground
 
 
 class LeftOut(HowdahError):
@@ -18,7 +18,7 @@ class LeftOut(HowdahError):
 class Plan:
     """Parameters of a scenario."""
 
-    ground: Ground
+    schema: BenchSchema
     jobs: int
     """In one round of this scenario."""
     rounds: int
@@ -28,7 +28,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class OwnScenario:
     """One scenario."""
 
     name: str

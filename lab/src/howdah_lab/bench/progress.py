@@ -11,13 +11,13 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from howdah_lab.bench.plan import Scenario
+from howdah_lab.bench.plan import OwnScenario
 
 
 class Steps:
     """A bar on a terminal, a line per scenario elsewhere."""
 
-    def __init__(self, scenarios: Sequence[Scenario], rounds: int) -> None:
+    def __init__(self, scenarios: Sequence[OwnScenario], rounds: int) -> None:
         self._left = sum(scenario.steps(rounds) for scenario in scenarios)
         self._bar: Progress | None = None
         if sys.stderr.isatty():
@@ -43,7 +43,7 @@ class Steps:
         if self._bar:
             self._bar.stop()
 
-    def begin(self, scenario: Scenario) -> None:
+    def begin(self, scenario: OwnScenario) -> None:
         """A scenario begins."""
         if self._bar:
             self._bar.update(self._task, description=scenario.name, refresh=True)

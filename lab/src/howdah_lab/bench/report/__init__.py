@@ -1,0 +1,1 @@
+"""Benchmark reports: terminal table, Markdown page, charts, targets."""

@@ -1,0 +1,144 @@
+"""Servers: the one PostgreSQL that all share, and a Redis for those that want one. Both are new for every benchmark."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+import asyncpg
+
+from howdah.errors import HowdahError
+from howdah.postgres.embedded import server as embedded
+from howdah_lab.bench.driver import cpu_of, die_with_parent
+
+SETTINGS = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "shared_buffers": "512MB",
+    "max_wal_size": "4GB",
+    # one is taken before each run, so that none falls into one run and not into the next
+    "checkpoint_timeout": "1h",
+    "max_connections": "300",
+}
+VERSION = 18
+PATIENCE = 30.0
+
+
+class PostgreSQL:
+    """Databases by name, each made as a copy of another."""
+
+    def __init__(self) -> None:
+        self._server: embedded.Server | None = None
+        self._conn: asyncpg.Connection | None = None
+        self._pid = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = embedded.start(version=VERSION, settings=SETTINGS)
+        self._conn = await asyncpg.connect(self._server.dsn)
+        self._pid = int((self._server.folder / "data/postmaster.pid").read_text().split()[0])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self.conn.close()
+        finally:
+            assert self._server is not None
+            self._server.stop()
+
+    @property
+    def conn(self) -> asyncpg.Connection:
+        """To the database `postgres`."""
+        assert self._conn is not None
+        return self._conn
+
+    def dsn(self, database: str) -> str:
+        """Of one of the databases."""
+        assert self._server is not None
+        return self._server.dsn_for(database)
+
+    async def make(self, database: str, template: str = "template0", *, large: bool = False) -> None:
+        """A new database, a copy of another; instead of one of that name."""
+        await self.drop(database)
+        how = "file_copy" if large else "wal_log"
+        await self.conn.execute(f'create database "{database}" template "{template}" strategy {how}')
+        await self.conn.execute("checkpoint")
+        await asyncio.to_thread(os.sync)  # what was copied or dropped must not be written while others are measured
+
+    async def exists(self, database: str) -> bool:
+        """Return whether a database of that name exists."""
+        return bool(await self.conn.fetchval("select exists(select from pg_database where datname = $1)", database))
+
+    async def drop(self, database: str) -> None:
+        """Drop it, even if clients are connected."""
+        await self.conn.execute(f'drop database if exists "{database}" with (force)')
+
+    async def wal(self) -> int:
+        """Bytes of WAL written so far."""
+        return int(await self.conn.fetchval("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))
+
+    async def size(self, database: str) -> int:
+        """Bytes a database takes on disk."""
+        return int(await self.conn.fetchval("select pg_database_size($1)", database))
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of CPU of all its processes, also those that have ended."""
+        ended = sum(map(int, Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[13:15]))
+        children = map(int, Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split())
+        running = sum(map(cpu_of, children), cpu_of(self._pid))
+        return running + ended / float(os.sysconf("SC_CLK_TCK"))
+
+
+class Redis:
+    """Started when first asked for, with its defaults: it saves now and then, and a power cut loses the rest."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="bench-redis-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.socket = str(self._folder / "redis.sock")
+
+    async def start(self) -> None:
+        """Wait until it answers."""
+        if self._process is not None:
+            return
+        with (self._folder / "log").open("wb") as log:
+            command = ["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", str(self._folder)]
+            self._process = subprocess.Popen(  # noqa: ASYNC220, S603
+                command, stdout=log, stderr=log, start_new_session=True, preexec_fn=die_with_parent
+            )
+        deadline = time.monotonic() + PATIENCE
+        while not os.path.exists(self.socket):  # noqa: ASYNC240
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise HowdahError(f"redis-server did not start: {(self._folder / 'log').read_text()[-500:]}")
+            await asyncio.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it, and its folder."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def ask(self, command: str) -> int:
+        """The number one command answers."""
+        reader, writer = await asyncio.open_unix_connection(self.socket)
+        try:
+            writer.write(command.encode() + b"\r\n")
+            said = (await reader.readline()).decode().strip()
+        finally:
+            writer.close()
+        if said[0] not in ":+":
+            raise HowdahError(f"redis answered {said!r} to {command!r}")
+        return int(said[1:]) if said[0] == ":" else 0
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of CPU it has used."""
+        return cpu_of(self._process.pid) if self._process else 0.0
