@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-SYSTEMS = Path(__file__).parents[1] / "rivals"
+SYSTEMS = Path(__file__).with_name("systems")
 OURS = "howdah"
 KIT = "kit"
 
