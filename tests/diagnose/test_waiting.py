@@ -120,8 +120,41 @@ async def test_waiting_to_retry_after_an_error(app: Howdah, send: Any, ask: Any,
         said = (await ask(made.id))["retry"]
         assert await closed(made.id) == ["retry"]
 
-    assert said.fact.startswith("it waits to be tried again until ")
+    assert said.fact.startswith("it waits for a retry until ")
     assert said.fact.endswith("(in 2 h): attempt 1 of 5 ended with ValueError: no such user")
+
+
+async def test_a_retried_job_is_due_and_starts_with_no_attempt_used(app: Howdah, ask: Any, conn: Any) -> None:
+    @app.task(queue="mail", max_attempts=1)
+    async def bad() -> None:
+        raise ValueError("no such user")
+
+    made = await bad.enqueue()
+    async with node(app):
+        await eventually(lambda: conn.fetchval("select count(*) = 1 from howdah.done"))
+    await app.admin.retry([made.id])
+
+    since = (await job(conn, made.id))["enqueued_at"]
+    [queue] = await app.admin.queues()
+    due = (await ask(made.id))["due"]
+    assert due.open
+    assert due.fact.startswith(f"it is due since {since:%Y-%m-%d %H:%M:%SZ} (")
+    assert due.fact.endswith(" ago); no attempt is used; the one before ended with ValueError: no such user")
+    assert (queue.queued, queue.scheduled) == (1, 0)
+
+
+async def test_a_retry_does_not_wait_for_the_time_of_a_job_that_was_cancelled_before(
+    app: Howdah, send: Any, ask: Any
+) -> None:
+    made = await send.using(delay=7200).enqueue()
+    await app.admin.cancel([made.id])
+    await app.admin.retry([made.id])
+
+    due, [queue] = (await ask(made.id))["due"], await app.admin.queues()
+    assert due.open
+    assert due.fact.startswith("it is due now: it was retried before 20")
+    assert due.fact.endswith("(in 2 h)")
+    assert (queue.queued, queue.scheduled) == (1, 0)
 
 
 async def test_the_queue_is_paused(app: Howdah, send: Any, ask: Any, closed: Any, conn: Any) -> None:

@@ -90,14 +90,25 @@ def _schema(version: int, nodes: Sequence[NodeFacts]) -> Gate:
 
 
 def _due(job: JobFacts) -> Gate:
-    tried = f"attempt {job.attempt} of {job.max_attempts} ended with {line(job.last_error)}" if job.last_error else ""
-    if job.due_at is None or job.due:
-        return Gate(
-            "due", True, f"it is due since {until(job.due_at or job.run_at, job.now)}{'; ' * bool(tried)}{tried}"
-        )
-    if job.last_outcome == "retry" and tried:
-        return Gate("retry", False, f"it waits to be tried again until {until(job.due_at, job.now)}: {tried}")
-    return Gate("due", False, f"it is not due until {until(job.due_at, job.now)}")
+    if job.due:
+        return Gate("due", True, f"{_due_since(job)}{_last_attempt(job, '; ')}")
+    if job.last_outcome == "retry" and job.last_error:
+        return Gate("retry", False, f"it waits for a retry until {until(job.run_at, job.now)}{_last_attempt(job, ': ')}")
+    return Gate("due", False, f"it is not due until {until(job.run_at, job.now)}")
+
+
+def _due_since(job: JobFacts) -> str:
+    if job.run_at > job.now:  # cancelled before its time and retried: a retry queues a job at once
+        return f"it is due now: it was retried before {until(job.run_at, job.now)}"
+    return f"it is due since {until(job.run_at, job.now)}"
+
+
+def _last_attempt(job: JobFacts, separator: str) -> str:
+    if not job.last_error:
+        return ""
+    if not job.attempt:  # `howdah retry` starts the count again
+        return f"{separator}no attempt is used; the one before ended with {line(job.last_error)}"
+    return f"{separator}attempt {job.attempt} of {job.max_attempts} ended with {line(job.last_error)}"
 
 
 def _pause(job: JobFacts) -> Gate:

@@ -3,7 +3,7 @@
 -- out: the fields of JobFacts, or nothing
 --
 -- OFFSET 0 keeps the view a lookup by id. Queue, kind and priority are those a claim sees. A moment that Python cannot
--- read is shown as the nearest it can.
+-- read is shown as the nearest it can; greatest() would turn the null of a job in the queue into one, too.
 
 select v.id, coalesce(r.queue, l.queue, v.queue) as queue, coalesce(r.kind, l.kind, v.kind) as kind, v.state,
     coalesce(r.priority, l.priority, v.priority) as priority, v.attempt, v.max_attempts, v.enqueued_at,
@@ -12,7 +12,8 @@ select v.id, coalesce(r.queue, l.queue, v.queue) as queue, coalesce(r.kind, l.ki
     v.finished_at, v.expires_at, left(v.error, $2::int) as error, clock_timestamp() as now,
     v.node, n.name as node_name, n.state as node_state, n.remote,
     extract(epoch from clock_timestamp() - n.beat_at)::float8 as silent,
-    least(greatest(l.due_at, '0001-01-02 00:00+00'), '9999-12-29 00:00+00') as due_at, r.rid, r.lo,
+    case when l.id is not null then least(greatest(l.due_at, '0001-01-02 00:00+00'), '9999-12-29 00:00+00') end as due_at,
+    r.rid, r.lo,
     q.paused_at, left(q.paused_by, $2) as paused_by, coalesce(q.paused, false) as paused,
     h.until as held_until, left(h.reason, $2) as held_for,
     c.asked_at, left(v.key, $2) as key, k.id as key_holder,
