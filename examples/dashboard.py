@@ -19,8 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from howdah import Howdah
-from howdah.dashboard import Dashboard, Visitor
-from howdah.dashboard.access import Level
+from howdah.dashboard import Dashboard, Level, Visitor
 from howdah.postgres.embedded import server as embedded
 
 PASSWORD = "open sesame"

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, Literal, TypeVar, Unpack, overload
 from howdah import contrib, telemetry
 from howdah.arguments import LARGEST
 from howdah.clients import ClientsByLoop
-from howdah.diagnose.why.why import Why
+from howdah.diagnose.why import Why
 from howdah.errors import ArgumentError, ConfigError
 from howdah.events.append import ForeignAppender
 from howdah.events.consumer import Consumer, ConsumerSettings, options_of

@@ -17,7 +17,7 @@ from contextvars import Context
 from typing import Any, Protocol, TypeVar
 
 from howdah import sync_bridge as bridge
-from howdah.diagnose.why.why import Why
+from howdah.diagnose.why import Why
 from howdah.events.append import ForeignAppender
 from howdah.events.log import Clients, clients
 from howdah.events.types import EventTypes

@@ -8,11 +8,11 @@ import pytest
 
 from dashboard.conftest import ALL, READ
 from howdah.dashboard.pages import PAGES
-from howdah.dashboard.pages.login import LOGIN
+from howdah.dashboard.sign_in import LOGIN_PAGES
 from kit.node import eventually
 
 pytestmark = pytest.mark.anyio
-EVERY = sorted({(page.method, page.path, page.needs) for page in [*PAGES, *LOGIN]})
+EVERY = sorted({(page.method, page.path, page.needs) for page in [*PAGES, *LOGIN_PAGES]})
 
 
 def path_of(path: str) -> str:

@@ -13,7 +13,7 @@ from dashboard.conftest import ALL, Browser
 from howdah import ConfigError
 from howdah.control_plane.options import ServeOptions
 from howdah.control_plane.server import ControlPlaneServer
-from howdah.dashboard import live
+from howdah.dashboard.pages import live
 
 pytestmark = pytest.mark.anyio
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -44,7 +44,7 @@ async def test_over_tls_the_cookie_is_for_this_host_and_tls_only(app, tmp_path):
 
 
 async def test_so_many_streams_and_no_more(browser, monkeypatch):
-    monkeypatch.setattr(live, "MOST", 2)
+    monkeypatch.setattr(live, "MAX_STREAMS", 2)
     await browser.sign_in(ALL)
     async with (
         browser.http.stream("GET", "/dashboard/live") as one,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from howdah import Howdah
-from howdah.diagnose.why.gate import Gate
+from howdah.diagnose.finding import Gate
 from kit.node import eventually
 
 Ask = Callable[[int], Awaitable[dict[str, Gate]]]

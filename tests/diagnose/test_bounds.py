@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from howdah import Howdah
-from howdah.diagnose.why import why as room
+from howdah.diagnose import why as room
 from howdah.errors import HowdahError
 from howdah.postgres.database import Database
 

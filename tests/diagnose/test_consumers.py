@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from howdah import Backoff, ConfigError, Howdah
-from howdah.diagnose.why.gate import Gate
+from howdah.diagnose.finding import Gate
 from howdah.node.registry import node_name
 from howdah.postgres.database import Database
 from kit.consumers import following, mortal

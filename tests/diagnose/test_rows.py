@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from howdah import Budget, ConfigError, Howdah, Where
-from howdah.diagnose.why.gate import Gate
+from howdah.diagnose.finding import Gate
 from howdah.errors import HowdahError
 from howdah.table.options import TableOptions
 from kit.node import eventually, node

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from howdah import Howdah
+from howdah.diagnose.doctor import Doctor
 from howdah.diagnose.doctor import events as doctor_log
-from howdah.diagnose.doctor.doctor import Doctor
 from howdah.postgres import sql
 from kit.consumers import registered
 from kit.node import eventually, node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from howdah.observe.snapshot_reader import MINUTES, MOST_NODES, MOST_RUNNING
+from howdah.observe.snapshot import MINUTES, MOST_NODES, MOST_RUNNING
 from howdah.postgres import sql
 from kit.job_history import LATER, NODES, RUNNING, SINGLES
 

@@ -7,8 +7,8 @@ import doctest
 import pytest
 
 from howdah import Howdah, __version__
-from howdah.diagnose.doctor import doctor, finding
-from howdah.diagnose.doctor.doctor import Doctor
+from howdah.diagnose import doctor, finding
+from howdah.diagnose.doctor import Doctor
 from howdah.postgres.database import Database
 from kit.node import eventually, node
 

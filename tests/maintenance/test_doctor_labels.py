@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from howdah import Howdah
-from howdah.diagnose.doctor.doctor import Doctor
+from howdah.diagnose.doctor import Doctor
 from howdah.postgres.database import Database
 from kit.node import eventually, node
 

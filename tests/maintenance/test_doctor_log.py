@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from howdah import Backoff, Howdah
+from howdah.diagnose.doctor import Doctor
 from howdah.diagnose.doctor import events as doctor_log
-from howdah.diagnose.doctor.doctor import Doctor
-from howdah.diagnose.doctor.finding import Finding
+from howdah.diagnose.finding import Finding
 from howdah.postgres.database import Database
 from kit.node import eventually, node
 

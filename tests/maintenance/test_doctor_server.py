@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from howdah.diagnose.doctor import Doctor
 from howdah.diagnose.doctor import server as doctor_server
-from howdah.diagnose.doctor.doctor import Doctor
-from howdah.diagnose.doctor.finding import Finding
+from howdah.diagnose.finding import Finding
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.postgres.sql import identifier
@@ -36,7 +36,7 @@ async def examine(database: Database) -> dict[str, Finding]:
     ids=["oldest", "too old", "standby"],
 )
 def test_what_server_it_is(number: int, standby: bool, verdict: str, fix: str | None) -> None:
-    found = doctor_server.server({"number": number, "version": "x", "standby": standby})
+    found = doctor_server.check_version({"number": number, "version": "x", "standby": standby})
 
     assert (found.verdict, found.fix) == (verdict, fix)
 
@@ -52,7 +52,7 @@ def test_what_server_it_is(number: int, standby: bool, verdict: str, fix: str | 
     ],
 )
 def test_clocks_that_differ(skew: float, took: float, said: str) -> None:
-    found = doctor_server.clock(NOON + timedelta(seconds=skew), NOON, NOON + timedelta(seconds=took))
+    found = doctor_server.check_clock(NOON + timedelta(seconds=skew), NOON, NOON + timedelta(seconds=took))
 
     assert found.fact == said
     assert found.verdict == ("ok" if said.startswith("within") else "warn")

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from howdah import Howdah
-from howdah.diagnose.doctor import storage as doctor_storage
-from howdah.diagnose.doctor.doctor import Doctor
-from howdah.diagnose.doctor.finding import Finding
+from howdah.diagnose.doctor import Doctor
+from howdah.diagnose.doctor import server as doctor_storage
+from howdah.diagnose.finding import Finding
 from howdah.postgres.database import Database
 from howdah.postgres.embedded import server as embedded
 from kit.node import eventually

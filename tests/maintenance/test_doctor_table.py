@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from howdah import Columns, Where
-from howdah.diagnose.doctor import doctor
-from howdah.diagnose.doctor.doctor import Doctor
-from howdah.diagnose.doctor.finding import Finding
+from howdah.diagnose import doctor
+from howdah.diagnose.doctor import Doctor
+from howdah.diagnose.finding import Finding
 from howdah.postgres.database import Database
 from howdah.postgres.sql import identifier
 from howdah.table import ddl

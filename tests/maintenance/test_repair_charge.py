@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from howdah import Poison, telemetry
-from howdah.diagnose.doctor.doctor import Doctor
+from howdah.diagnose.doctor import Doctor
 from howdah.maintenance import loops as module
 from howdah.maintenance.loops import Repair
 from howdah.observe.prometheus import Metrics
@@ -207,7 +207,7 @@ async def test_metrics_and_doctor_say_that_something_was_repaired(app, note, dat
     assert (await doctor()).verdict == "ok"
     await conn.execute("delete from howdah.ready")
     metrics = Metrics()
-    unsubscribe = telemetry.subscribe(metrics.hear)
+    unsubscribe = telemetry.subscribe(metrics.on_event)
     session = Session(database, "upkeep")
     await Repair(database, session).look()
     await session.close()

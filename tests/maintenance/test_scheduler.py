@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from howdah import Howdah, NewJob
-from howdah.diagnose.doctor.doctor import Doctor
+from howdah.diagnose.doctor import Doctor
 from howdah.jobs.schedule import Schedule
 from howdah.maintenance.scheduler import Scheduler
 from kit.node import eventually

@@ -11,8 +11,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from howdah import Howdah
+from howdah.observe.health import NodeStatus
 from howdah.observe.node import NodeObserver, observe_node
-from howdah.observe.node_status import NodeStatus
 from howdah.postgres.database import Database
 from howdah.runtime import DatabaseNode
 from kit.node import node, quick
@@ -20,7 +20,7 @@ from kit.node import node, quick
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def vitals(**changed: Any) -> NodeStatus:
+def status(**changed: Any) -> NodeStatus:
     """A node at rest."""
     rest: dict[str, Any] = {
         "node": lambda: 7,
@@ -33,8 +33,8 @@ def vitals(**changed: Any) -> NodeStatus:
     return NodeStatus(**{**rest, **changed})
 
 
-def vitals_of(running_node: DatabaseNode, **options: Any) -> NodeStatus:
-    """The vitals of a running node."""
+def status_of(running_node: DatabaseNode, **options: Any) -> NodeStatus:
+    """Return the status of a running node."""
     return NodeStatus(
         node=lambda: running_node.node,
         ready=lambda: running_node.ready,
@@ -52,7 +52,7 @@ async def observed_node(
     """A node that works, with its health and metrics on a free port."""
     async with (
         node(app, **options) as running_node,
-        observe_node(database, vitals_of(running_node, **options)) as observed,
+        observe_node(database, status_of(running_node, **options)) as observed,
     ):
         yield running_node, observed
 

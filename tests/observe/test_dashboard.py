@@ -14,7 +14,7 @@ from howdah.observe.prometheus import Metrics
 from howdah.observe.sampler import ConsumerLag, ConsumerPosition, LogPosition, Queue, QueueDepth
 from howdah.outcome import Ack, Outcome
 from howdah.postgres.database import Database
-from observe.scraping import samples, vitals
+from observe.scraping import samples, status
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "howdah.json"
 NAME = re.compile(r"\bhowdah_[a-z_]+")
@@ -25,16 +25,16 @@ def test_every_metric_of_the_dashboard_is_exported_and_every_exported_one_is_sho
     standing = LogPosition(9, 8, 0.5, [ConsumerPosition("Billing", 1, 2.0, False, False, False, 0)])
     monkeypatch.setattr(ConsumerLag, "latest", standing)
     database = Database("postgresql://")
-    metrics = Metrics(vitals(leads=lambda: True), QueueDepth(database), ConsumerLag(database, dead=30.0))
+    metrics = Metrics(status(leads=lambda: True), QueueDepth(database), ConsumerLag(database, dead=30.0))
     job = Job(1, "mail", "send", 1, 5, 1, b"{}", waited=0.1)
-    metrics.hear("job.claim", {"jobs": [job]})
-    metrics.hear("job.ack", {"acks": [Ack(job, Outcome.OK, 10)]})
-    metrics.hear("pg.connect", {"role": "ack", "again": True})
-    metrics.hear("table.reset", {"table": "uploads", "reset": 1, "failed": 1})
-    metrics.hear("hook.fail", {"kind": "uploads", "hook": "after_execute", "error": ValueError()})
+    metrics.on_event("job.claim", {"jobs": [job]})
+    metrics.on_event("job.ack", {"acks": [Ack(job, Outcome.OK, 10)]})
+    metrics.on_event("pg.connect", {"role": "ack", "again": True})
+    metrics.on_event("table.reset", {"table": "uploads", "reset": 1, "failed": 1})
+    metrics.on_event("hook.fail", {"kind": "uploads", "hook": "after_execute", "error": ValueError()})
     batch = {"consumer": "Billing", "part": 0, "events": 1, "position": 8, "seconds": 0.1}
-    metrics.hear("consumer.batch", batch)
-    metrics.hear("consumer.fail", {**batch, "failures": 1, "error": ValueError(), "delay": 1.0})
+    metrics.on_event("consumer.batch", batch)
+    metrics.on_event("consumer.fail", {**batch, "failures": 1, "error": ValueError(), "delay": 1.0})
     exported = {name for name, _ in samples(generate_latest(metrics).decode())}
 
     asked = {name for query in _queries(json.loads(DASHBOARD.read_text())) for name in NAME.findall(query)}

@@ -14,12 +14,12 @@ from prometheus_client.registry import Collector
 
 from howdah import ConfigError, Howdah
 from howdah.observe import health as health_module
-from howdah.observe.health import Health
-from howdah.observe.node import Checks, observe_node
+from howdah.observe.health import Checks, Health
+from howdah.observe.node import observe_node
 from howdah.observe.prometheus import Metrics
 from howdah.postgres.database import Database
 from kit.node import eventually
-from observe.scraping import get, observed_node, vitals
+from observe.scraping import get, observed_node, status
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ async def test_a_node_is_ready_while_it_takes_work_and_beats(app: Howdah, databa
 
 async def test_a_node_whose_database_is_gone_lives_and_is_not_ready() -> None:
     nowhere = Database("postgresql://nobody@127.0.0.1:1/nothing")
-    async with observe_node(nowhere, vitals()) as observed:
+    async with observe_node(nowhere, status()) as observed:
         alive = await asyncio.to_thread(get, observed.port, "/livez")
         ready = await asyncio.to_thread(get, observed.port, "/readyz")
         scraped = await asyncio.to_thread(get, observed.port, "/metrics")
@@ -79,10 +79,10 @@ async def test_a_blocked_event_loop_still_gets_an_answer(app: Howdah, database: 
 
 
 def test_a_node_that_has_not_beaten_within_its_lease_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = Checks(vitals(lease=30.0))
-    checks.hear("node.beat", {"node": 8, "lag": 0.0})
+    checks = Checks(status(lease=30.0))
+    checks.on_event("node.beat", {"node": 8, "lag": 0.0})
     assert checks.ready() == "no heartbeat has succeeded yet"
-    checks.hear("node.beat", {"node": 7, "lag": 0.0})
+    checks.on_event("node.beat", {"node": 7, "lag": 0.0})
     assert checks.ready() is None
 
     later = time.monotonic() + 31
@@ -91,8 +91,8 @@ def test_a_node_that_has_not_beaten_within_its_lease_is_not_ready(monkeypatch: p
 
 
 def test_only_a_loop_blocked_for_long_calls_for_a_restart() -> None:
-    assert Checks(vitals(loop_lag=lambda: 59.0)).alive() is None
-    assert Checks(vitals(loop_lag=lambda: 75.0)).alive() == "the event loop has been blocked for 75 s"
+    assert Checks(status(loop_lag=lambda: 59.0)).alive() is None
+    assert Checks(status(loop_lag=lambda: 75.0)).alive() == "the event loop has been blocked for 75 s"
 
 
 @pytest.fixture

@@ -131,9 +131,9 @@ def test_a_flood_is_bounded_but_a_halt_is_always_said(stream: io.StringIO) -> No
     failures = FailureLog()
     facts = {"consumer": "Mail", "part": 3, "position": 7, "failures": 1, "error": ValueError("no")}
     for _ in range(500):
-        failures.hear("consumer.fail", {**facts, "delay": 1.0})
-        failures.hear("consumer.park", facts)
-    failures.hear("consumer.halt", facts)
+        failures.on_event("consumer.fail", {**facts, "delay": 1.0})
+        failures.on_event("consumer.park", facts)
+    failures.on_event("consumer.halt", facts)
     failures.sum_up()
 
     said = lines(stream, "Mail#3")
@@ -146,7 +146,7 @@ def test_a_flood_is_bounded_but_a_halt_is_always_said(stream: io.StringIO) -> No
     ("reason", "level"), [("stopped", "DEBUG"), ("no longer ours", "INFO"), ("broken off", "WARNING")]
 )
 def test_how_loud_an_end_is(stream: io.StringIO, reason: str, level: str) -> None:
-    FailureLog().hear("consumer.stop", {"consumer": "Mail", "part": 0, "reason": reason})
+    FailureLog().on_event("consumer.stop", {"consumer": "Mail", "part": 0, "reason": reason})
 
     [line] = lines(stream, f"consumer Mail ends here: {reason}")
     assert (line["level"], line["reason"]) == (level, reason)

@@ -20,7 +20,7 @@ from howdah.observe.sampler import ConsumerLag, ConsumerPosition, LogPosition
 from howdah.postgres.database import Database
 from kit.node import eventually, node, quick
 from kit.roles import worker
-from observe.scraping import Samples, get, observed_node, samples, scrape, value, vitals_of
+from observe.scraping import Samples, get, observed_node, samples, scrape, status_of, value
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def observed_consumers(app: Howdah, database: Database) -> AsyncIterator[N
         def leads() -> bool | None:
             return running_node.crew.leader.leads if running_node.crew and running_node.crew.leader else None
 
-        async with observe_node(database, replace(vitals_of(running_node), leads=leads)) as observed:
+        async with observe_node(database, replace(status_of(running_node), leads=leads)) as observed:
             yield observed
 
 
@@ -214,8 +214,8 @@ def test_any_number_of_consumers_stays_a_bounded_number_of_series(monkeypatch: p
     metrics = Metrics(lag=ConsumerLag(Database("postgresql://"), dead=30.0))
     for each in many:
         facts = {"consumer": each.name, "part": 0, "events": 1, "position": 1, "seconds": 0.1}
-        metrics.hear("consumer.batch", facts)
-        metrics.hear("consumer.fail", {**facts, "error": ValueError()})
+        metrics.on_event("consumer.batch", facts)
+        metrics.on_event("consumer.fail", {**facts, "error": ValueError()})
     found = samples(generate_latest(metrics).decode())
 
     for name in ("consumer_events_total", "consumer_failures_total", "consumer_lag_events"):

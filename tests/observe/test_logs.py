@@ -96,8 +96,8 @@ def test_a_flood_of_failures_is_bounded_and_counted(stream: io.StringIO) -> None
     failures = FailureLog()
     job = Job(1, "mail", "send", 1, 5, 1, b"{}")
     acks = [Ack(job, Outcome.RETRY, 1, error="ValueError", message="no", delay=3.0) for _ in range(5000)]
-    failures.hear("job.ack", {"acks": acks})
-    failures.hear("job.ack", {"acks": [Ack(job, Outcome.OK, 1)]})
+    failures.on_event("job.ack", {"acks": acks})
+    failures.on_event("job.ack", {"acks": [Ack(job, Outcome.OK, 1)]})
     failures.sum_up()
     failures.sum_up()
 
@@ -114,19 +114,19 @@ def test_the_rest_of_a_flood_is_summed_up_by_whatever_happens_next(
     monkeypatch.setattr("howdah.observe.logs.time.monotonic", lambda: now)
     failures = FailureLog()
     job = Job(1, "mail", "send", 1, 5, 1, b"{}")
-    failures.hear("job.ack", {"acks": [Ack(job, Outcome.FAILED, 1) for _ in range(25)]})
-    failures.hear("node.beat", {"node": 1, "lag": 0.0})
+    failures.on_event("job.ack", {"acks": [Ack(job, Outcome.FAILED, 1) for _ in range(25)]})
+    failures.on_event("node.beat", {"node": 1, "lag": 0.0})
     assert len(lines(stream)) == 20
     now = 101.5
-    failures.hear("node.beat", {"node": 1, "lag": 0.0})
+    failures.on_event("node.beat", {"node": 1, "lag": 0.0})
 
     assert lines(stream)[-1]["suppressed"] == 5
 
 
 def test_resets_and_prunes_are_logged(stream: io.StringIO) -> None:
     failures = FailureLog()
-    failures.hear("job.reset", {"leases": 2, "requeued": 5, "ended": 1})
-    failures.hear("prune.done", {"partitions": 1, "jobs": 1000})
+    failures.on_event("job.reset", {"leases": 2, "requeued": 5, "ended": 1})
+    failures.on_event("prune.done", {"partitions": 1, "jobs": 1000})
 
     reset, pruned = lines(stream)
     assert reset["message"] == "took back 2 expired leases: 5 jobs requeued, 1 ended"

@@ -18,7 +18,7 @@ from howdah.observe.series import BOUNDS
 from howdah.outcome import Ack, Outcome
 from howdah.postgres.database import Database
 from kit.node import drain, eventually
-from observe.scraping import observed_node, samples, scrape, value, vitals
+from observe.scraping import observed_node, samples, scrape, status, value
 
 pytestmark = pytest.mark.anyio
 
@@ -189,7 +189,7 @@ async def test_an_application_finds_its_own_metrics_in_the_same_scrape(app: Howd
 
 
 def test_outages_losses_and_reconnects_are_counted() -> None:
-    metrics = Metrics(vitals())
+    metrics = Metrics(status())
     jobs = [Job(id, "mail", "send", 1, 5, token, b"{}") for id, token in ((1, 10), (2, 10), (3, 11))]
     for name, facts in (
         ("loop.fail", {"loop": "heartbeat", "error": OSError()}),
@@ -203,7 +203,7 @@ def test_outages_losses_and_reconnects_are_counted() -> None:
         ("listen.deaf", {"reason": "a pooler"}),
         ("unknown.event", {}),
     ):
-        metrics.hear(name, facts)
+        metrics.on_event(name, facts)
     found = samples(generate_latest(metrics).decode())
 
     assert value(found, "heartbeat_failures_total") == 4
@@ -212,14 +212,14 @@ def test_outages_losses_and_reconnects_are_counted() -> None:
     assert value(found, "worker_jobs_processed_total", kind="send", outcome="lost") == 4
     assert value(found, "leases_reset_total") == 2
     assert value(found, "listen_deaf") == 1
-    metrics.hear("listen.heard", {})
+    metrics.on_event("listen.heard", {})
     assert value(samples(generate_latest(metrics).decode()), "listen_deaf") == 0
 
 
 def test_any_number_of_kinds_stays_a_bounded_number_of_series() -> None:
-    metrics = Metrics(vitals(running=lambda: ["yet another kind"]))
-    metrics.hear("job.ack", {"acks": [_ack(kind=f"kind {n}") for n in range(2000)]})
-    metrics.hear("job.claim", {"jobs": [_ack(queue=f"queue {n}").job for n in range(2000)]})
+    metrics = Metrics(status(running=lambda: ["yet another kind"]))
+    metrics.on_event("job.ack", {"acks": [_ack(kind=f"kind {n}") for n in range(2000)]})
+    metrics.on_event("job.claim", {"jobs": [_ack(queue=f"queue {n}").job for n in range(2000)]})
     found = samples(generate_latest(metrics).decode())
 
     kinds = {dict(labels)["kind"] for name, labels in found if name == "howdah_worker_jobs_processed_total"}
@@ -232,8 +232,8 @@ def test_any_number_of_kinds_stays_a_bounded_number_of_series() -> None:
 def test_durations_fall_into_their_buckets_and_the_sum_is_exact() -> None:
     metrics = Metrics()
     took = [1, 5_000, 5_001, 1_000_000, 10_000_000_000]
-    metrics.hear("job.ack", {"acks": [_ack(took=each) for each in took]})
-    metrics.hear("job.ack", {"acks": [_ack(took=10**9, outcome=Outcome.RELEASED)]})
+    metrics.on_event("job.ack", {"acks": [_ack(took=each) for each in took]})
+    metrics.on_event("job.ack", {"acks": [_ack(took=10**9, outcome=Outcome.RELEASED)]})
     found = samples(generate_latest(metrics).decode())
 
     buckets = {
@@ -247,8 +247,8 @@ def test_durations_fall_into_their_buckets_and_the_sum_is_exact() -> None:
 
 
 def test_the_openmetrics_format_is_served_too() -> None:
-    metrics = Metrics(vitals())
-    metrics.hear("job.ack", {"acks": [_ack()]})
+    metrics = Metrics(status())
+    metrics.on_event("job.ack", {"acks": [_ack()]})
 
     text = generate_openmetrics(metrics).decode()
     assert 'howdah_worker_jobs_processed_total{kind="send",outcome="ok"} 1.0' in text
@@ -265,7 +265,7 @@ def test_counting_a_batch_costs_next_to_nothing() -> None:
 
 def _seconds(metrics: Metrics, acks: list[Ack]) -> float:
     began = time.perf_counter()
-    metrics.hear("job.ack", {"acks": acks})
+    metrics.on_event("job.ack", {"acks": acks})
     return time.perf_counter() - began
 
 

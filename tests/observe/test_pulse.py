@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from howdah import Howdah, progress
-from howdah.observe import snapshot_reader as room
-from howdah.observe.snapshot import Snapshot
-from howdah.observe.snapshot_reader import SnapshotReader
+from howdah.observe import snapshot as room
+from howdah.observe.snapshot import Snapshot, SnapshotReader
 from howdah.postgres.database import Database
 from howdah.table import ddl
 from howdah.table.admin import counting
@@ -171,7 +170,7 @@ async def test_tables_are_counted_when_their_app_is_known(database: Database, co
 async def test_a_part_that_takes_too_long_is_left_out_and_named(
     pulse: SnapshotReader, conn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "PATIENCE", 0.3)
+    monkeypatch.setattr(room, "SECTION_TIMEOUT", 0.3)
     await conn.execute("select howdah.enqueue('send')")
     await conn.execute("insert into howdah.node (name) values ('a:1')")
     await pulse.read()

@@ -24,7 +24,7 @@ from howdah.table import ddl
 from howdah.table.admin import counting
 from howdah.table.source import OpenTableSource
 from kit.node import eventually, node, quick
-from observe.scraping import samples, scrape, value, vitals_of
+from observe.scraping import samples, scrape, status_of, value
 
 pytestmark = pytest.mark.anyio
 
@@ -40,11 +40,11 @@ async def create(conn: Any, table: Any) -> None:
 async def observed_tables(app: Howdah, database: Database) -> AsyncIterator[NodeObserver]:
     """A node with tables, observed as the command line does."""
     async with node(app) as running_node:
-        vitals = replace(
-            vitals_of(running_node),
+        status = replace(
+            status_of(running_node),
             tables=lambda: [counting(front.plan) for front in running_node.open if isinstance(front, OpenTableSource)],
         )
-        async with observe_node(database, vitals) as observed:
+        async with observe_node(database, status) as observed:
 
             async def opened() -> bool:
                 return running_node.ready
@@ -139,9 +139,9 @@ async def test_the_command_line_counts_the_tables_of_its_node(app: Howdah, conn:
 
 def test_resets_and_failed_hooks_are_counted() -> None:
     metrics = Metrics()
-    metrics.hear("table.reset", {"table": "uploads", "reset": 3, "failed": 1})
-    metrics.hear("table.reset", {"table": "uploads", "reset": 2, "failed": 0})
-    metrics.hear("hook.fail", {"kind": "uploads", "hook": "after_execute", "error": ValueError()})
+    metrics.on_event("table.reset", {"table": "uploads", "reset": 3, "failed": 1})
+    metrics.on_event("table.reset", {"table": "uploads", "reset": 2, "failed": 0})
+    metrics.on_event("hook.fail", {"kind": "uploads", "hook": "after_execute", "error": ValueError()})
 
     found = samples(generate_latest(metrics).decode())
     assert value(found, "table_resets_total", table="uploads") == 5

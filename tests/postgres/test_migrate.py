@@ -11,8 +11,8 @@ import pytest
 
 from howdah import Howdah, SchemaError
 from howdah.cli.errors import explain
-from howdah.diagnose.doctor.doctor import Doctor
-from howdah.diagnose.doctor.finding import Finding
+from howdah.diagnose.doctor import Doctor
+from howdah.diagnose.finding import Finding
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.postgres.sql import identifier

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from howdah import Event, Howdah, NewEvent, Transaction
-from howdah.diagnose.doctor.doctor import Doctor
+from howdah.diagnose.doctor import Doctor
 from howdah.postgres.sql import identifier
 from kit.control_plane import run_remote_node, serving
 from kit.node import eventually, node

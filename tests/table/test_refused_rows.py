@@ -8,7 +8,7 @@ import time
 import pytest
 
 from howdah import telemetry
-from howdah.diagnose.doctor.table import TableDoctor
+from howdah.diagnose.doctor.work import TableDoctor
 from howdah.outcome import Ack, Outcome
 from kit.node import eventually, node
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from howdah.diagnose.doctor.doctor import Doctor
+from howdah.diagnose.doctor import Doctor
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from kit import release_work as left

@@ -9,8 +9,8 @@ import click
 from howdah.cli.common import Target, as_json, finish, run, targeted
 from howdah.cli.errors import INCOMPLETE, SCHEMA, UNREACHABLE, one_line
 from howdah.cli.output import printable, show
-from howdah.diagnose.doctor.doctor import Doctor
-from howdah.diagnose.doctor.finding import Finding, Verdict
+from howdah.diagnose.doctor import Doctor
+from howdah.diagnose.finding import Finding, Verdict
 
 COLUMNS = {
     "check": lambda finding: finding.name,

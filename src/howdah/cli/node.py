@@ -26,8 +26,8 @@ from howdah.cli import startup as early
 from howdah.cli.errors import INCOMPLETE, UNREACHABLE, explain
 from howdah.loops import Outage, on_signals, wait
 from howdah.node.heartbeat import HeartbeatThread
+from howdah.observe.health import NodeStatus
 from howdah.observe.node import observe_node
-from howdah.observe.node_status import NodeStatus
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.runtime import DatabaseNode

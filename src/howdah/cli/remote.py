@@ -13,8 +13,8 @@ from howdah.cli.node import Process
 from howdah.control_plane.options import is_loopback
 from howdah.control_plane.tokens import is_token
 from howdah.errors import ConfigError
+from howdah.observe.health import NodeStatus
 from howdah.observe.node import observe_node
-from howdah.observe.node_status import NodeStatus
 from howdah.remote.client import ControlPlaneClient, check_server
 from howdah.remote.node import RemoteNode
 from howdah.settings import ProcessOptions
@@ -53,7 +53,7 @@ class RemoteNodeProcess(Process):
             loop_lag=self._loop_lag,
             slots=self._options.slots,
             lease=self._options.lease,
-            patience=lambda: node.lease,
+            unready_after=lambda: node.lease,
         )
         return observe_node(None, vitals, host=host, port=port)
 

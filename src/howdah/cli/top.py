@@ -25,8 +25,7 @@ from howdah.cli.top_view import TopView, draw
 from howdah.errors import ConfigError
 from howdah.loops import wait, wait_any
 from howdah.observe.sampler import Counting
-from howdah.observe.snapshot import Snapshot
-from howdah.observe.snapshot_reader import SnapshotReader
+from howdah.observe.snapshot import Snapshot, SnapshotReader
 from howdah.postgres import migrate
 from howdah.postgres.database import Database, hide_password
 from howdah.table.admin import counting

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from howdah.cli.output import STYLES, age, cell, printable
-from howdah.observe.rates import BARS
-from howdah.observe.snapshot import ConsumerSnapshot, NodeSnapshot, QueueSnapshot, Rates, RunningJob, Snapshot
+from howdah.observe.rates import BARS, Rates
+from howdah.observe.snapshot import ConsumerSnapshot, NodeSnapshot, QueueSnapshot, RunningJob, Snapshot
 
 SILENT = 15.0
 """Seconds after which a node's silence is worth a look."""

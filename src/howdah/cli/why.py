@@ -12,8 +12,8 @@ from howdah.cli.common import Target, as_json, finish, run, targeted
 from howdah.cli.errors import SCHEMA, one_line
 from howdah.cli.output import dump, printable
 from howdah.cli.table import chosen
-from howdah.diagnose.why.gate import Gate
-from howdah.diagnose.why.why import Why
+from howdah.diagnose.finding import Gate
+from howdah.diagnose.why import Why
 from howdah.postgres.database import Database
 
 SIGNS = {True: "✓ open  ", False: "✗ closed"}

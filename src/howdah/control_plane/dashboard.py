@@ -21,8 +21,7 @@ from howdah.control_plane.errors import RequestRejected
 from howdah.control_plane.options import ServeOptions
 from howdah.control_plane.sockets import bind, http_server, url_of
 from howdah.control_plane.tokens import is_token
-from howdah.dashboard.access import Level, Visitor, everybody
-from howdah.dashboard.dashboard import Dashboard
+from howdah.dashboard import Dashboard, Level, Visitor, everybody
 from howdah.errors import ConfigError
 
 HOST = "127.0.0.1"

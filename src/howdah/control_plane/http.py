@@ -24,7 +24,7 @@ from howdah.control_plane.openapi import document
 from howdah.control_plane.routes import ROUTES, Route
 from howdah.control_plane.work_api import WorkApi
 from howdah.control_plane.workers_api import WorkersApi
-from howdah.dashboard.errors import RequestError as CrossSiteRejected
+from howdah.dashboard.protection import RequestError as CrossSiteRejected
 from howdah.dashboard.protection import check_host, check_origin
 from howdah.errors import DatabaseUnreachable, HowdahError, KeyHeld
 from howdah.postgres.database import BROKEN

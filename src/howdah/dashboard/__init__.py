@@ -1,6 +1,7 @@
-"""The dashboard: see everything, know why, act safely. Server-rendered; an ASGI application of its own."""
+"""The web dashboard, an ASGI application with server-rendered pages."""
 
-from howdah.dashboard.access import Visitor, everybody
 from howdah.dashboard.dashboard import Dashboard
+from howdah.dashboard.request import Level, Visitor
+from howdah.dashboard.sign_in import everybody
 
-__all__ = ["Dashboard", "Visitor", "everybody"]
+__all__ = ["Dashboard", "Level", "Visitor", "everybody"]

@@ -1,4 +1,4 @@
-"""Context of all pages: the application, a small connection pool of its own, and live updates."""
+"""Context of all pages: the application, its administration, a small connection pool, and snapshots."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ import asyncpg
 
 from howdah.app import Howdah
 from howdah.audit.trail import AuditTrail
-from howdah.dashboard.doctor_cache import DoctorCache
-from howdah.dashboard.live import PULSE, LiveUpdates
-from howdah.dashboard.sessions import DashboardSessions
-from howdah.diagnose.why.why import Why
+from howdah.diagnose.why import Why
 from howdah.errors import ConfigError, DatabaseUnreachable
 from howdah.events.admin import LogAdmin
 from howdah.events.read import EventReader
 from howdah.jobs.admin import Admin
 from howdah.jobs.new_job import Enqueued, NewJob
 from howdah.observe.sampler import Counting
-from howdah.observe.snapshot import Snapshot
-from howdah.observe.snapshot_reader import SnapshotReader
+from howdah.observe.snapshot import Snapshot, SnapshotReader
 from howdah.postgres import sql
 from howdah.postgres.database import BROKEN, hide_password
 from howdah.redact import Redact
@@ -33,12 +29,14 @@ from howdah.table.plan import TablePlan
 log = logging.getLogger("howdah")
 
 POOL = 4
-"""Connections of the dashboard, whatever is asked of it."""
-PATIENCE = 2.0
+"""Largest number of connections of the dashboard."""
+PAGE_TIMEOUT = 2.0
 """Statement timeout of a page, in seconds."""
-LATE_PULSE = 0.5
+SNAPSHOT_TTL = 0.5
 """Seconds for which a snapshot is shared by all requests."""
-READING = """
+PULSE = "pulse"
+"""The topic with the values for the charts, which are sent as JSON."""
+READ_BY_INDEX = """
 select set_config('statement_timeout', $1, true), set_config('enable_seqscan', 'off', true),
     set_config('enable_bitmapscan', 'off', true)
 """
@@ -56,14 +54,11 @@ class DashboardContext:
         self.admin = Admin(self.database, self.pool)
         self.log = LogAdmin(self.database, self.pool)
         self.why = Why(self.database, self.pool)
-        self.logins = DashboardSessions(self.database, self.pool)
         self.reader = EventReader(self.database, self.pool, app.types)
         self.redact: Redact = app.redact
         self._trail = AuditTrail(self.database.schema)
         self._counted: list[Counting] | None = None
-        self._pulse = SnapshotReader(self.database, tables=lambda: self._counted or ())
-        self.hub = LiveUpdates(self._moment)
-        self.examination = DoctorCache(app)
+        self._snapshots = SnapshotReader(self.database, tables=lambda: self._counted or ())
         self._opening: asyncio.Task[asyncpg.Pool] | None = None
 
     async def pool(self) -> asyncpg.Pool:
@@ -73,21 +68,21 @@ class DashboardContext:
         return await asyncio.shield(self._opening)
 
     @asynccontextmanager
-    async def look(self) -> AsyncIterator[Any]:
+    async def read_only(self) -> AsyncIterator[Any]:
         """Open a connection with one read-only snapshot and a statement timeout."""
         try:
             async with (
                 (await self.pool()).acquire() as conn,
                 conn.transaction(isolation="repeatable_read", readonly=True),
             ):
-                await conn.execute(READING, str(int(PATIENCE * 1000)))
+                await conn.execute(READ_BY_INDEX, str(int(PAGE_TIMEOUT * 1000)))
                 yield conn
         except BROKEN as error:
             raise DatabaseUnreachable(f"lost {hide_password(self.database.dsn)}: {error}") from error
 
     async def fetch(self, verb: str, *args: Any) -> list[Any]:
         """Return the rows of one of the dashboard's own statements."""
-        async with self.look() as conn:
+        async with self.read_only() as conn:
             rows: list[Any] = await conn.fetch(self.sql[verb], *args)
             return rows
 
@@ -100,11 +95,11 @@ class DashboardContext:
                 await self._trail.record(conn, "enqueue", "job", [made.id], after=facts)
         return made
 
-    async def reading(self) -> Snapshot:
+    async def snapshot(self) -> Snapshot:
         """Return a snapshot, shared by all requests within half a second."""
         if self._counted is None:
             self._counted = await self._count_tables()
-        return await self._pulse.read(within=LATE_PULSE)
+        return await self._snapshots.read(within=SNAPSHOT_TTL)
 
     async def _count_tables(self) -> list[Counting]:
         """Return how the application's tables are counted; missing tables are left out and reported by health."""
@@ -117,24 +112,23 @@ class DashboardContext:
                     log.warning("the dashboard cannot count %s: %s", table.name, error)
         return counted
 
-    def beat(self, reading: Snapshot) -> dict[str, Any]:
+    def chart_values(self, snapshot: Snapshot) -> dict[str, Any]:
         """Return the values sent to the charts every second."""
         return {
-            "at": reading.at.timestamp(),
-            "queued": reading.totals.queued,
-            "running": reading.totals.running,
-            "minutes": [[m.at.timestamp(), m.done, m.failed, m.retried] for m in reading.minutes],
+            "at": snapshot.at.timestamp(),
+            "queued": snapshot.totals.queued,
+            "running": snapshot.totals.running,
+            "minutes": [[m.at.timestamp(), m.done, m.failed, m.retried] for m in snapshot.minutes],
         }
 
-    async def _moment(self) -> dict[str, Any]:
+    async def topics(self) -> dict[str, Any]:
+        """Return the topics of live updates; a topic changes its value when pages about it change."""
         [row] = await self.fetch("moment")
-        return {**row, PULSE: self.beat(await self.reading())}
+        return {**row, PULSE: self.chart_values(await self.snapshot())}
 
     async def close(self) -> None:
-        """End streams and connections."""
-        self.hub.stop()
-        await self.examination.close()
-        await self._pulse.close()
+        """Close the connections."""
+        await self._snapshots.close()
         opening, self._opening = self._opening, None
         if opening is not None:
             await asyncio.wait([opening])

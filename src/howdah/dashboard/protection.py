@@ -1,16 +1,14 @@
-"""Security headers of every response, and checks of origin, host and failed logins."""
+"""Security headers of responses, checks of origin and host, and the error of a rejected request."""
 
 from __future__ import annotations
 
 import ipaddress
-import time
-from collections import OrderedDict
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from howdah.dashboard.errors import RequestError
+from howdah.errors import HowdahError
 
 LARGEST_FORM = 64 * 1024
 POLICY = "; ".join(
@@ -34,14 +32,20 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 SAFE = frozenset({"GET", "HEAD"})
-TRIES = 10
-"""Wrong passwords of one address in a minute, until it must wait."""
-MINUTE = 60.0
-MOST_KNOWN = 10_000
 
 
-def sealed(response: Response) -> Response:
-    """The answer with all that keeps a browser from doing more with it than show it."""
+class RequestError(HowdahError):
+    """Shown as a page of its own: what is wrong, then what to do."""
+
+    def __init__(self, status: int, what: str, fix: str = "") -> None:
+        super().__init__(f"{what} {fix}".strip())
+        self.status = status
+        self.what = what
+        self.fix = fix
+
+
+def with_security_headers(response: Response) -> Response:
+    """Add the headers that restrict what a browser does with a response."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers.setdefault("Cache-Control", "no-store")
@@ -77,27 +81,3 @@ def check_host(request: Request) -> None:
         raise RequestError(
             403, f"There is no login here, and {host[:100]!r} is not this machine.", "Use 127.0.0.1 or localhost."
         )
-
-
-class Throttle:
-    """Rate limiter of wrong passwords, per address."""
-
-    def __init__(self) -> None:
-        self._wrong: OrderedDict[str, tuple[float, int]] = OrderedDict()
-
-    def check(self, address: str) -> None:
-        """Reject an address with too many wrong passwords."""
-        since, wrong = self._wrong.get(address, (0.0, 0))
-        left = MINUTE - (time.monotonic() - since)
-        if wrong >= TRIES and left > 0:
-            raise RequestError(429, "Too many wrong passwords.", f"Try again in {left:.0f} s.")
-
-    def note(self, address: str) -> None:
-        """Count a wrong password."""
-        now = time.monotonic()
-        since, wrong = self._wrong.pop(address, (now, 0))
-        if now - since > MINUTE:
-            since, wrong = now, 0
-        self._wrong[address] = (since, wrong + 1)
-        if len(self._wrong) > MOST_KNOWN:
-            self._wrong.popitem(last=False)

@@ -1,4 +1,4 @@
-"""One request to the dashboard, and its responses."""
+"""One request to the dashboard: its visitor, its fields, and the responses to it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,42 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from howdah.audit import Actor
-from howdah.dashboard import protection as guard
-from howdah.dashboard.access import Visitor
 from howdah.dashboard.context import DashboardContext
-from howdah.dashboard.errors import RequestError
+from howdah.dashboard.protection import LARGEST_FORM, RequestError
 from howdah.dashboard.render import environment, version_of
 
-SAID = "howdah-said"
-"""The cookie with what an act has to say on the page after it."""
-LONGEST_SAID = 400
+MESSAGE_COOKIE = "howdah-said"
+"""The cookie with the result of an action, shown on the next page."""
+LONGEST_MESSAGE = 400
 MOST_FIELDS = 2000
+
+Level = Literal["read", "all"]
+LEVELS: tuple[Level, ...] = ("read", "all")
+
+
+class Visitor(NamedTuple):
+    """A user who may read, and with level ``all`` also act."""
+
+    name: str
+    """For the audit."""
+    level: Level
+    token: int | None = None
+    """The id of the API token they came with; the session ends with it."""
+
+    @property
+    def may_act(self) -> bool:
+        """True if they may change anything."""
+        return self.level == "all"
 
 
 class DashboardRequest:
     """One request to the dashboard."""
 
-    def __init__(self, request: Request, site: DashboardContext, visitor: Visitor | None, *, can_leave: bool) -> None:
+    def __init__(
+        self, request: Request, context: DashboardContext, visitor: Visitor | None, *, can_leave: bool
+    ) -> None:
         self.request = request
-        self.site = site
+        self.context = context
         self._visitor = visitor
         self._can_leave = can_leave
         self._form: Mapping[str, str] = {}
@@ -54,15 +72,15 @@ class DashboardRequest:
         """True if only a piece of a page is wanted, for the dialog."""
         return self.request.headers.get("hx-request") == "true"
 
-    # ---------------------------------------------------------------- what was asked
+    # ---------------------------------------------------------------- the request
 
     async def read_form(self) -> None:
-        """Take in what was sent."""
+        """Read the form."""
         data = bytearray()
         async for chunk in self.request.stream():
             data += chunk
-            if len(data) > guard.LARGEST_FORM:
-                raise RequestError(413, f"A form may have {guard.LARGEST_FORM:,} bytes.", "Choose fewer at once.")
+            if len(data) > LARGEST_FORM:
+                raise RequestError(413, f"A form may have {LARGEST_FORM:,} bytes.", "Choose fewer at once.")
         try:
             self._chosen = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
         except ValueError:
@@ -100,7 +118,7 @@ class DashboardRequest:
             raise RequestError(400, f"{name} must be a number, got {text[:40]!r}.", "Correct the address.")
         return int(text)
 
-    # ---------------------------------------------------------------- answers
+    # ---------------------------------------------------------------- responses
 
     def url(self, path: str, **params: Any) -> str:
         """An address within the dashboard, wherever it is mounted."""
@@ -110,10 +128,10 @@ class DashboardRequest:
 
     def page(self, template: str, code: int = 200, /, **facts: Any) -> Response:
         """A whole page; ``facts`` are what the template names."""
-        said = unquote(self.request.cookies.get(SAID, ""))[:LONGEST_SAID]
-        response = HTMLResponse(self.text(template, said=said, **facts), code)
-        if said:
-            response.delete_cookie(SAID, path=self.url("/"))
+        message = unquote(self.request.cookies.get(MESSAGE_COOKIE, ""))[:LONGEST_MESSAGE]
+        response = HTMLResponse(self.text(template, message=message, **facts), code)
+        if message:
+            response.delete_cookie(MESSAGE_COOKIE, path=self.url("/"))
         return response
 
     def text(self, template: str, **facts: Any) -> str:
@@ -128,25 +146,30 @@ class DashboardRequest:
                 path=self.request.url.path.removeprefix(self.request.scope.get("root_path", "")),
                 visitor=self._visitor,
                 can_leave=self._can_leave,
-                **{"said": "", **facts},
+                **{"message": "", **facts},
             )
         )
 
-    def go(self, path: str, said: str = "", **params: Any) -> Response:
-        """Another page, which says what became of the act."""
+    def redirect(self, path: str, message: str = "", **params: Any) -> Response:
+        """Redirect to another page, which shows the message."""
         response = RedirectResponse(self.url(path, **params), 303)
-        if said:
+        if message:
             response.set_cookie(
-                SAID, quote(said[:LONGEST_SAID]), max_age=30, path=self.url("/"), httponly=True, samesite="strict"
+                MESSAGE_COOKIE,
+                quote(message[:LONGEST_MESSAGE]),
+                max_age=30,
+                path=self.url("/"),
+                httponly=True,
+                samesite="strict",
             )
         return response
 
-    def sure(self) -> bool:
+    def confirmed(self) -> bool:
         """Return whether the user confirmed the action."""
         return self._form.get("sure") == "yes"
 
-    def ask(self, question: str, *, verb: str, detail: str = "", danger: bool = False) -> Response:
-        """Ask whether they mean it, in a dialog or on a page; the same form comes again with ``sure``."""
+    def confirm(self, question: str, *, verb: str, detail: str = "", danger: bool = False) -> Response:
+        """Ask for confirmation, in a dialog or on a page; the same form is sent again with ``sure``."""
         facts: dict[str, Any] = {
             "question": question,
             "verb": verb,
@@ -169,7 +192,7 @@ class DashboardRequest:
 
 
 class DashboardPage(NamedTuple):
-    """One thing that can be asked of the dashboard."""
+    """One method and path of the dashboard."""
 
     method: Literal["GET", "POST"]
     path: str

@@ -26,20 +26,20 @@ class ConsumerMetrics:
         self._events: Counter[tuple[str, ...]] = Counter()
         self._failures: Counter[tuple[str, ...]] = Counter()
         self._batches: defaultdict[str, Histogram] = defaultdict(Histogram)
-        self._hear: dict[str, Callable[[dict[str, Any]], None]] = {
-            "log.append": self._hear_append,
-            "consumer.start": self._hear_start,
-            "consumer.batch": self._hear_batch,
-            "consumer.fail": self._hear_fail,
-            "consumer.park": self._hear_fail,  # told instead of the last failure
+        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
+            "log.append": self._on_append,
+            "consumer.start": self._on_start,
+            "consumer.batch": self._on_batch,
+            "consumer.fail": self._on_fail,
+            "consumer.park": self._on_fail,  # emitted instead of the last failure
         }
 
-    def hear(self, name: str, facts: dict[str, Any]) -> None:
+    def on_event(self, name: str, facts: dict[str, Any]) -> None:
         """Count one telemetry event."""
-        hear = self._hear.get(name)
-        if hear is not None:
+        handler = self._handlers.get(name)
+        if handler is not None:
             with self._lock:
-                hear(facts)
+                handler(facts)
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics as Prometheus's types."""
@@ -56,21 +56,21 @@ class ConsumerMetrics:
             yield from _log(standing)
             yield from _consumers(self._merge(standing.consumers))
 
-    def _hear_append(self, facts: dict[str, Any]) -> None:
+    def _on_append(self, facts: dict[str, Any]) -> None:
         self._appended += facts["events"]
 
-    def _hear_start(self, facts: dict[str, Any]) -> None:
+    def _on_start(self, facts: dict[str, Any]) -> None:
         """Start the counters at zero, so that the first failure is an increase."""
         label = self._names.label(facts["consumer"])
         self._events[label,] += 0
         self._failures[label,] += 0
 
-    def _hear_batch(self, facts: dict[str, Any]) -> None:
+    def _on_batch(self, facts: dict[str, Any]) -> None:
         label = self._names.label(facts["consumer"])
         self._events[label,] += facts["events"]
         self._batches[label].add([int(facts["seconds"] * 1e6)])
 
-    def _hear_fail(self, facts: dict[str, Any]) -> None:
+    def _on_fail(self, facts: dict[str, Any]) -> None:
         self._failures[self._names.label(facts["consumer"]),] += 1
 
     def _merge(self, consumers: Iterable[ConsumerPosition]) -> list[ConsumerPosition]:

@@ -1,4 +1,7 @@
-"""HTTP server for health and metrics, in a thread of its own: it answers even while the event loop is blocked."""
+"""Health of a node: its status, its liveness and readiness checks, and the HTTP server for health and metrics.
+
+The server has a thread of its own, so it answers even while the event loop is blocked.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -16,6 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from howdah.errors import ConfigError
+from howdah.observe.sampler import Counting
 
 log = logging.getLogger("howdah")
 
@@ -23,9 +28,73 @@ MOST_CONNECTIONS = 32
 LONGEST_REQUEST = 10.0
 """Longest duration of a connection in seconds, however slow the client is."""
 TURN = 0.1
+BLOCKED_TOO_LONG = 60.0
+"""Seconds for which the event loop may be blocked; a node that is blocked longer must be restarted."""
 
 Check = Callable[[], str | None]
 """Returns what is wrong, or ``None``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """Status of a node. Every property returns at once, in any thread, also before the node has started."""
+
+    node: Callable[[], int]
+    """Its id; 0 until it is registered."""
+
+    ready: Callable[[], bool]
+    """True if it takes work."""
+
+    running: Callable[[], Sequence[str]]
+    """The kind of every job running now, one entry per job."""
+
+    loop_lag: Callable[[], float]
+    """Seconds for which its event loop has been blocked, else 0."""
+
+    slots: int
+    """Jobs it runs at once."""
+
+    lease: float
+    """Seconds its leases last without a heartbeat."""
+
+    unready_after: Callable[[], float] | None = None
+    """Seconds without a heartbeat after which it is not ready; without, its lease."""
+
+    tables: Callable[[], Sequence[Counting]] = tuple
+    """Statements that count the node's tables."""
+
+    leads: Callable[[], bool | None] = lambda: None
+    """True if it leads the consumers; ``None``: it has no consumers."""
+
+
+class Checks:
+    """Liveness and readiness checks of a node. They never query the database: the heartbeat already does."""
+
+    def __init__(self, status: NodeStatus) -> None:
+        self._status = status
+        self._beat_at: float | None = None
+
+    def on_event(self, name: str, facts: dict[str, Any]) -> None:
+        """Record the time of the node's last heartbeat."""
+        if name == "node.beat" and facts["node"] == self._status.node():
+            self._beat_at = time.monotonic()
+
+    def alive(self) -> str | None:
+        """Return a problem that only a restart fixes, or ``None``."""
+        lag = self._status.loop_lag()
+        return f"the event loop has been blocked for {lag:.0f} s" if lag > BLOCKED_TOO_LONG else None
+
+    def ready(self) -> str | None:
+        """Return why the node cannot take work now, or ``None``."""
+        if not self._status.ready():
+            return "the node takes no work: it is starting or draining"
+        if self._beat_at is None:
+            return "no heartbeat has succeeded yet"
+        silent = time.monotonic() - self._beat_at
+        lease = self._status.unready_after() if self._status.unready_after else self._status.lease
+        if silent > lease:
+            return f"no heartbeat has succeeded for {silent:.1f} s, and the lease is {lease:g} s"
+        return None
 
 
 class Health:

@@ -201,7 +201,7 @@ def _plain(value: Any) -> Any:
 def subscribe_logs() -> Callable[[], None]:
     """Log failures, resets, prunes and changes of consumers from now on; return the function that stops it."""
     failures = FailureLog()
-    unsubscribe = telemetry.subscribe(failures.hear)
+    unsubscribe = telemetry.subscribe(failures.on_event)
 
     def stop() -> None:
         unsubscribe()
@@ -219,7 +219,7 @@ class FailureLog:
         self._lines = 0
         self._more = 0
 
-    def hear(self, name: str, facts: dict[str, Any]) -> None:
+    def on_event(self, name: str, facts: dict[str, Any]) -> None:
         """Log one telemetry event, if it is relevant."""
         if self._more and time.monotonic() - self._second >= 1.0:
             self.sum_up()

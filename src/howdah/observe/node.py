@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from prometheus_client import REGISTRY
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from howdah import telemetry
-from howdah.observe.health import Health
-from howdah.observe.node_status import NodeStatus
+from howdah.observe.health import Checks, Health, NodeStatus
 from howdah.observe.prometheus import Metrics
 from howdah.observe.sampler import ConsumerLag, QueueDepth
 from howdah.postgres.database import Database, Session
 
-BLOCKED_TOO_LONG = 60.0
-PATIENCE = 2.0
+STOP_TIMEOUT = 2.0
+"""Seconds that samplers have to end; then they are cancelled."""
 MOST_NAMED = 10
 
 
@@ -43,7 +40,7 @@ class NodeObserver:
 
 @asynccontextmanager
 async def observe_node(
-    database: Database | None, vitals: NodeStatus, *, host: str = "127.0.0.1", port: int | None = 0
+    database: Database | None, status: NodeStatus, *, host: str = "127.0.0.1", port: int | None = 0
 ) -> AsyncIterator[NodeObserver]:
     """Observe a node for as long as the block lasts; ``port=None`` serves nothing, 0 takes a free port.
 
@@ -53,10 +50,10 @@ async def observe_node(
     session = depth = lag = None
     if database is not None:
         session = Session(database, "depth")
-        depth = QueueDepth(database, session=session, wanted=lambda: vitals.node() != 0, tables=vitals.tables)
-        lag = ConsumerLag(database, session=session, wanted=lambda: vitals.node() != 0, dead=vitals.lease)
-    metrics = Metrics(vitals, depth, lag)
-    checks = Checks(vitals)
+        depth = QueueDepth(database, session=session, wanted=lambda: status.node() != 0, tables=status.tables)
+        lag = ConsumerLag(database, session=session, wanted=lambda: status.node() != 0, dead=status.lease)
+    metrics = Metrics(status, depth, lag)
+    checks = Checks(status)
     health = None
     if port is not None:
         health = Health(
@@ -69,7 +66,7 @@ async def observe_node(
         )
         health.start()
     metrics.start()
-    unsubscribe = telemetry.subscribe(checks.hear)
+    unsubscribe = telemetry.subscribe(checks.on_event)
     stop = asyncio.Event()
     counting = [asyncio.create_task(each.run(stop), name=f"howdah {each.name}") for each in (depth, lag) if each]
     try:
@@ -77,7 +74,7 @@ async def observe_node(
     finally:
         stop.set()
         if counting:
-            await asyncio.wait(counting, timeout=PATIENCE)
+            await asyncio.wait(counting, timeout=STOP_TIMEOUT)
         for task in counting:
             task.cancel()  # A database that does not answer must not delay the end.
         await asyncio.gather(*counting, return_exceptions=True)
@@ -87,36 +84,6 @@ async def observe_node(
         metrics.stop()
         if health is not None:
             health.stop()  # takes a moment; a thread to wait in may not be had when handlers are stuck in all of them
-
-
-class Checks:
-    """Liveness and readiness checks of a node. They never query the database: the heartbeat already does."""
-
-    def __init__(self, vitals: NodeStatus) -> None:
-        self._vitals = vitals
-        self._beat_at: float | None = None
-
-    def hear(self, name: str, facts: dict[str, Any]) -> None:
-        """Record the time of the node's last heartbeat."""
-        if name == "node.beat" and facts["node"] == self._vitals.node():
-            self._beat_at = time.monotonic()
-
-    def alive(self) -> str | None:
-        """Return a problem that only a restart fixes, or ``None``."""
-        lag = self._vitals.loop_lag()
-        return f"the event loop has been blocked for {lag:.0f} s" if lag > BLOCKED_TOO_LONG else None
-
-    def ready(self) -> str | None:
-        """Return why the node cannot take work now, or ``None``."""
-        if not self._vitals.ready():
-            return "the node takes no work: it is starting or draining"
-        if self._beat_at is None:
-            return "no heartbeat has succeeded yet"
-        silent = time.monotonic() - self._beat_at
-        lease = self._vitals.patience() if self._vitals.patience else self._vitals.lease
-        if silent > lease:
-            return f"no heartbeat has succeeded for {silent:.1f} s, and the lease is {lease:g} s"
-        return None
 
 
 def _halted(lag: ConsumerLag) -> str | None:

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from howdah import telemetry
 from howdah.job import Job
 from howdah.observe.consumer_metrics import ConsumerMetrics
-from howdah.observe.node_status import NodeStatus
+from howdah.observe.health import NodeStatus
 from howdah.observe.sampler import ConsumerLag, Queue, QueueDepth
 from howdah.observe.series import Histogram, Names, Values, counter, gauge, histogram
 from howdah.outcome import Acks, Outcome
@@ -54,12 +54,12 @@ class Metrics(Collector):
     """
 
     def __init__(
-        self, vitals: NodeStatus | None = None, depth: QueueDepth | None = None, lag: ConsumerLag | None = None
+        self, status: NodeStatus | None = None, depth: QueueDepth | None = None, lag: ConsumerLag | None = None
     ) -> None:
-        self._vitals = vitals
+        self._status = status
         self._depth = depth
         self._consumers = ConsumerMetrics(lag)
-        # Events come from several threads: the node's loop, its heart, the portal of synchronous code.
+        # Events come from several threads: the node's loop, its heartbeat, the bridge of synchronous code.
         self._lock = threading.Lock()
         self._kind_names = Names()
         self._queue_names = Names()
@@ -70,18 +70,18 @@ class Metrics(Collector):
         self._lost_tokens: deque[int] = deque(maxlen=1000)
         self._deaf = False
         self._unsubscribe: Callable[[], None] | None = None
-        self._hear: dict[str, Callable[[dict[str, Any]], None]] = {
-            "job.ack": self._hear_ack,
-            "job.claim": self._hear_claim,
-            "job.lost": self._hear_lost,
+        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
+            "job.ack": self._on_ack,
+            "job.claim": self._on_claim,
+            "job.lost": self._on_lost,
             "job.reset": lambda facts: self._add("leases_reset", facts["leases"]),
-            "job.repair": self._hear_repair,
-            "table.reset": self._hear_table_reset,
-            "hook.fail": self._hear_hook_fail,
+            "job.repair": self._on_repair,
+            "table.reset": self._on_table_reset,
+            "hook.fail": self._on_hook_fail,
             "job.enqueue": lambda facts: self._add("jobs_enqueued", facts["jobs"]),
-            "loop.fail": self._hear_fail,
-            "loop.heal": self._hear_heal,
-            "pg.connect": self._hear_connect,
+            "loop.fail": self._on_fail,
+            "loop.heal": self._on_heal,
+            "pg.connect": self._on_connect,
             "listen.deaf": lambda _facts: self._set_deaf(True),
             "listen.heard": lambda _facts: self._set_deaf(False),
         }
@@ -89,7 +89,7 @@ class Metrics(Collector):
     def start(self) -> None:
         """Count from now on."""
         if self._unsubscribe is None:
-            self._unsubscribe = telemetry.subscribe(self.hear)
+            self._unsubscribe = telemetry.subscribe(self.on_event)
 
     def stop(self) -> None:
         """Stop counting; the counts are kept."""
@@ -97,14 +97,14 @@ class Metrics(Collector):
             self._unsubscribe()
             self._unsubscribe = None
 
-    def hear(self, name: str, facts: dict[str, Any]) -> None:
+    def on_event(self, name: str, facts: dict[str, Any]) -> None:
         """Count one telemetry event."""
-        hear = self._hear.get(name)
-        if hear is not None:
+        handler = self._handlers.get(name)
+        if handler is not None:
             with self._lock:
-                hear(facts)
+                handler(facts)
         else:
-            self._consumers.hear(name, facts)
+            self._consumers.on_event(name, facts)
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics as Prometheus's types."""
@@ -130,22 +130,22 @@ class Metrics(Collector):
         for name, labels, help in BY_LABEL:
             yield counter(name, help, labels, by_label[name])
         yield gauge("listen_deaf", "1 while wake-ups do not arrive and the node polls.", (), {(): int(deaf)})
-        if self._vitals is not None:
-            yield from self._worker(self._vitals, kinds)
+        if self._status is not None:
+            yield from self._worker(self._status, kinds)
         if self._depth is not None:
             yield from _queues(self._merge(self._depth.queues))
         yield from self._consumers.collect()
 
-    # ---------------------------------------------------------------- hearing, under the lock
+    # ---------------------------------------------------------------- telemetry events, under the lock
 
-    def _hear_ack(self, facts: dict[str, Any]) -> None:
+    def _on_ack(self, facts: dict[str, Any]) -> None:
         for (_, name, outcome), each in Acks.of(facts["acks"]).took.items():
             if outcome is not Outcome.RELEASED:
                 kind = self._open(name)
                 kind.outcomes[outcome] += len(each)
                 kind.durations.add(each)
 
-    def _hear_claim(self, facts: dict[str, Any]) -> None:
+    def _on_claim(self, facts: dict[str, Any]) -> None:
         jobs: list[Job] = facts["jobs"]
         waits: defaultdict[str, list[int]] = defaultdict(list)
         for job in jobs:
@@ -154,7 +154,7 @@ class Metrics(Collector):
         for queue, each in waits.items():
             self._waits[self._queue_names.label(queue)].add(each)
 
-    def _hear_lost(self, facts: dict[str, Any]) -> None:
+    def _on_lost(self, facts: dict[str, Any]) -> None:
         jobs: list[Job] = facts["jobs"]
         for job in jobs:
             self._open(job.kind).outcomes[Outcome.LOST] += 1
@@ -162,27 +162,27 @@ class Metrics(Collector):
         self._lost_tokens.extend(fresh)
         self._add("leases_lost", len(fresh))
 
-    def _hear_table_reset(self, facts: dict[str, Any]) -> None:
+    def _on_table_reset(self, facts: dict[str, Any]) -> None:
         table = self._kind_names.label(facts["table"])
         self._by_label["table_resets"][table,] += facts["reset"]
         self._by_label["table_reset_failures"][table,] += facts["failed"]
 
-    def _hear_repair(self, facts: dict[str, Any]) -> None:
+    def _on_repair(self, facts: dict[str, Any]) -> None:
         self._add("jobs_repaired", facts["requeued"] + facts["ended"])
         self._add("leases_repaired", facts["leases"])
 
-    def _hear_hook_fail(self, facts: dict[str, Any]) -> None:
+    def _on_hook_fail(self, facts: dict[str, Any]) -> None:
         self._by_label["hook_failures"][self._kind_names.label(facts["kind"]), facts["hook"]] += 1
 
-    def _hear_fail(self, facts: dict[str, Any]) -> None:
+    def _on_fail(self, facts: dict[str, Any]) -> None:
         if facts["loop"] == "heartbeat":
             self._add("heartbeat_failures", 1)
 
-    def _hear_heal(self, facts: dict[str, Any]) -> None:
+    def _on_heal(self, facts: dict[str, Any]) -> None:
         if facts["loop"] == "heartbeat":
-            self._add("heartbeat_failures", facts["failures"] - 1)  # the first was told when the outage began
+            self._add("heartbeat_failures", facts["failures"] - 1)  # the first was counted when the outage began
 
-    def _hear_connect(self, facts: dict[str, Any]) -> None:
+    def _on_connect(self, facts: dict[str, Any]) -> None:
         if facts["again"]:
             self._by_label["db_reconnects"][facts["role"],] += 1
 
@@ -195,20 +195,20 @@ class Metrics(Collector):
     def _open(self, name: str) -> KindMetrics:
         return self._kinds[self._kind_names.label(name)]
 
-    # ---------------------------------------------------------------- asking, at scrape time
+    # ---------------------------------------------------------------- at scrape time
 
-    def _worker(self, vitals: NodeStatus, kinds: Mapping[str, KindMetrics]) -> Iterator[Metric]:
-        running = vitals.running()
+    def _worker(self, status: NodeStatus, kinds: Mapping[str, KindMetrics]) -> Iterator[Metric]:
+        running = status.running()
         with self._lock:
             in_flight = Counter(self._kind_names.label(kind) for kind in running)
         by_kind: Values = {(kind,): in_flight[kind] for kind in sorted({*kinds, *in_flight})}
         yield gauge("worker_in_flight", "Jobs running now.", ("kind",), by_kind)
         busy = len(running)
-        slots: Values = {("busy",): busy, ("free",): max(0, vitals.slots - busy)}
+        slots: Values = {("busy",): busy, ("free",): max(0, status.slots - busy)}
         yield gauge("worker_slots", "Jobs this node may run at once.", ("state",), slots)
-        lag = vitals.loop_lag()
+        lag = status.loop_lag()
         yield gauge("event_loop_blocked_seconds", "Seconds the event loop has not answered.", (), {(): lag})
-        leads = vitals.leads()
+        leads = status.leads()
         if leads is not None:
             yield gauge("leader", "1 on the node that says who consumes what.", (), {(): int(leads)})
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from howdah.observe.snapshot import Minute, Rates
+import msgspec
 
 ADDED_EVERY = 5.0
 """Seconds between two additions by one node."""
@@ -21,6 +21,24 @@ RECENT = 10.0
 HORIZON = ADDED_EVERY * (BARS + 1)
 MINUTE = timedelta(minutes=1)
 WHAT = ("done", "failed", "retried")
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """A rate and its trend."""
+
+    rate: float = 0.0
+    """A second, lately."""
+    trend: Sequence[float] = ()
+    """A second, in steps of five seconds over the last minute, oldest first; shorter until so much has been seen."""
+
+
+class Minute(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that finished in one minute."""
+
+    at: datetime
+    done: int = 0
+    failed: int = 0
+    retried: int = 0
 
 
 class Finished(NamedTuple):
@@ -46,7 +64,7 @@ class RateStep(NamedTuple):
 
 
 class RateTracker:
-    """Keeps what was added for a minute."""
+    """Rates of the last minute, by queue, from totals that are read again and again."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[datetime, str], Finished] = {}
@@ -105,7 +123,7 @@ class RateTracker:
         return added
 
     def _mean(self, at: datetime) -> dict[str, list[float]]:
-        """The mean by queue since the minute before this one began, for want of anything closer."""
+        """The mean by queue since the minute before this one began, while too little was seen for a closer one."""
         this = at.replace(second=0, microsecond=0)
         seconds = (at - this + MINUTE).total_seconds()
         means: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -131,13 +149,13 @@ class RateTracker:
         ]
 
 
-def together(flows: Sequence[Rates]) -> Rates:
-    """Several at once.
+def sum_rates(several: Sequence[Rates]) -> Rates:
+    """Return the sum of several rates.
 
-    >>> together([Rates(rate=1, trend=[0, 2]), Rates(rate=2, trend=[1, 1])])
+    >>> sum_rates([Rates(rate=1, trend=[0, 2]), Rates(rate=2, trend=[1, 1])])
     Rates(rate=3, trend=[1, 3])
     """
     return Rates(
-        rate=sum(flow.rate for flow in flows),
-        trend=[sum(each) for each in zip(*(flow.trend for flow in flows), strict=True)],
+        rate=sum(each.rate for each in several),
+        trend=[sum(step) for step in zip(*(each.trend for each in several), strict=True)],
     )

@@ -15,11 +15,14 @@ from howdah.postgres.database import Database, Session
 T = TypeVar("T")
 
 COUNT_EVERY = 10.0
-SHARE = 20
-"""Counting takes at most this fraction (one in so many) of the time."""
+"""Shortest pause between two counts, in seconds."""
+PAUSE_FACTOR = 20
+"""The pause after a count is at least this many times as long as the count took."""
 STALE = 60.0
-LOOK = 1.0
+"""Seconds after which a count is no longer shown."""
+CHECK_EVERY = 1.0
 TIMEOUT = 30.0
+"""Timeout of one statement, in seconds."""
 
 
 class Sampler(ABC, Generic[T]):
@@ -49,7 +52,7 @@ class Sampler(ABC, Generic[T]):
     async def run(self, stop: asyncio.Event) -> None:
         """Count until ``stop``; survives every outage."""
         try:
-            await every(LOOK, self._count_when_due, name=self.name, stop=stop)
+            await every(CHECK_EVERY, self._count_when_due, name=self.name, stop=stop)
         finally:
             if self._own:
                 await self._session.close()
@@ -59,7 +62,7 @@ class Sampler(ABC, Generic[T]):
         began = time.monotonic()
         found, failure = await self._ask()
         now = time.monotonic()
-        pause = max(COUNT_EVERY, SHARE * (now - began))
+        pause = max(COUNT_EVERY, PAUSE_FACTOR * (now - began))
         self._counted, self._due, self._keep = (now, found), now + pause, max(STALE, 3 * pause)
         if failure is not None:
             raise failure
@@ -113,14 +116,14 @@ class ConsumerLag(Sampler[LogPosition | None]):
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(database, session=session, wanted=wanted)
-        self._dead = dead
+        self._dead_after = dead
         """Seconds after which a silent node is dead."""
 
     async def _ask(self) -> tuple[LogPosition | None, Exception | None]:
         if not await self._session.fetchval(self._sql["consumed"], timeout=TIMEOUT):
             return None, None
         head, frontier, age = await self._session.fetchrow(self._sql["log"], timeout=TIMEOUT)
-        rows = await self._session.fetch(self._sql["lag"], head, self._dead, timeout=TIMEOUT)
+        rows = await self._session.fetch(self._sql["lag"], head, self._dead_after, timeout=TIMEOUT)
         return LogPosition(head, frontier, age, [ConsumerPosition(*row) for row in rows]), None
 
 

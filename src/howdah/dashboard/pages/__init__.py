@@ -1,36 +1,16 @@
-"""Every page of the dashboard."""
+"""Every page of the dashboard, except the login page."""
 
-from howdah.dashboard.pages import actions as acts
-from howdah.dashboard.pages import (
-    audit,
-    consumers,
-    enqueue,
-    failures,
-    health,
-    job,
-    jobs,
-    live,
-    log,
-    nodes,
-    overview,
-    queues,
-    schedules,
-    tables,
-)
+from howdah.dashboard.pages import actions, audit, enqueue, events, health, jobs, live, nodes, overview, queues, tables
 from howdah.dashboard.request import DashboardPage
 
 PAGES: list[DashboardPage] = [
     *overview.PAGES,
     *jobs.PAGES,
-    *job.PAGES,
-    *acts.PAGES,
+    *actions.PAGES,
     *enqueue.PAGES,
-    *failures.PAGES,
     *queues.PAGES,
-    *schedules.PAGES,
     *tables.PAGES,
-    *consumers.PAGES,
-    *log.PAGES,
+    *events.PAGES,
     *nodes.PAGES,
     *health.PAGES,
     *audit.PAGES,

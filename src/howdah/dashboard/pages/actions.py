@@ -1,4 +1,4 @@
-"""Acts on jobs: chosen ones, or all that fit a filter, with the count first and the progress as it goes."""
+"""Actions on jobs: on chosen ones, or on all that match a filter, with their number first and then the progress."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import cast
 from starlette.responses import Response, StreamingResponse
 
 from howdah.audit import acting_as
-from howdah.dashboard.errors import RequestError
-from howdah.dashboard.job_filter import chosen, fields, marked
+from howdah.dashboard.pages.jobs import fields_of, filter_of, parse_reference
+from howdah.dashboard.protection import RequestError
 from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.errors import ConfigError
 from howdah.jobs.actions import CHUNK, PAST_TENSE, Verb, check, suitable
@@ -18,19 +18,19 @@ from howdah.jobs.filter import ExpectedJob, Filter
 from howdah.jobs.rows import ActionResult
 
 MOST = 10_000
-"""Jobs one act by filter changes; repeating the action continues."""
+"""Largest number of jobs that one action by filter changes; repeat it for the rest."""
 NAMES = {"retry": "Retry", "cancel": "Cancel", "delete": "Delete", "reprioritize": "Re-prioritise", "move": "Move"}
 DETAILS = {
     "retry": "They go back to their queue with no attempt used.",
     "cancel": "Waiting ones are cancelled at once, running ones by the next heartbeat of their node.",
-    "delete": "They are gone for good, with their attempts, results and logs.",
-    "reprioritize": "They queue behind those that have this priority already.",
-    "move": "They queue at the end of the other queue.",
+    "delete": "They are deleted with their attempts, results and logs. This cannot be undone.",
+    "reprioritize": "They are queued behind jobs that already have this priority.",
+    "move": "They are queued at the end of the other queue.",
 }
 
 
 async def act(visit: DashboardRequest) -> Response:
-    """Ask, then do it."""
+    """Ask for confirmation, then change the jobs."""
     verb = visit.field("verb")
     to = _to(verb, visit.field("to", "").strip())
     try:
@@ -40,23 +40,23 @@ async def act(visit: DashboardRequest) -> Response:
     verb = cast("Verb", verb)
     if visit.field("scope", "chosen") == "all":
         return await _on_all(visit, verb, to)
-    jobs = [marked(each) for each in visit.fields("id")]
+    jobs = [parse_reference(each) for each in visit.fields("id")]
     if not jobs:
         raise RequestError(400, "No job is chosen.", "Tick some, or act on all that fit.")
-    if not visit.sure():
+    if not visit.confirmed():
         what = f"job {jobs[0].id}" if len(jobs) == 1 else f"{len(jobs)} jobs"
         return _ask(visit, verb, what, to)
-    said = await _each(visit, verb, jobs, to)
+    results = await _each(visit, verb, jobs, to)
     back = visit.field("back", "") if visit.field("back", "").startswith("/jobs") else "/jobs"
     if verb == "delete" and back.startswith("/jobs/"):
         back = "/jobs"
-    return visit.go(back, _summary(verb, said))
+    return visit.redirect(back, _summary(verb, results))
 
 
 async def _each(
     visit: DashboardRequest, verb: Verb, jobs: list[ExpectedJob], to: str | int | None
 ) -> list[ActionResult]:
-    admin = visit.site.admin
+    admin = visit.context.admin
     match verb:
         case "reprioritize":
             return list(await admin.reprioritize(jobs, cast("int", to)))
@@ -67,19 +67,19 @@ async def _each(
 
 
 async def _on_all(visit: DashboardRequest, verb: Verb, to: str | int | None) -> Response:
-    filter = chosen(visit.field)
+    filter = filter_of(visit.field)
     try:
         filter = suitable(verb, filter)
     except ConfigError as error:
         raise RequestError(400, f"{error}.", "Choose the state first.") from None
-    count = await visit.site.admin.count(filter, most=MOST + 1)
-    if not visit.sure():
+    count = await visit.context.admin.count(filter, most=MOST + 1)
+    if not visit.confirmed():
         if not count.jobs:
             raise RequestError(400, f"There are no {filter}.", "Widen the filter.")
         what = f"{count} {filter}"
         more = f" At most {MOST:,} at once, the newest first; do it again for the rest." if count.more else ""
         return _ask(visit, verb, what, to, more)
-    top = visit.text("bulk.html", verb=NAMES[verb], filter=str(filter), back=visit.url("/jobs", **fields(filter)))
+    top = visit.text("bulk.html", verb=NAMES[verb], filter=str(filter), back=visit.url("/jobs", **fields_of(filter)))
     begin, end = top.split("<!-- steps -->")
     stream = _work(visit, verb, filter, to, min(count.jobs, MOST))
     return StreamingResponse(_page(begin, stream, end), media_type="text/html")
@@ -95,13 +95,13 @@ async def _page(begin: str, steps: AsyncIterator[str], end: str) -> AsyncIterato
 async def _work(
     visit: DashboardRequest, verb: Verb, filter: Filter, to: str | int | None, total: int
 ) -> AsyncIterator[str]:
-    """A thousand at a time; each line says how far it is."""
+    """Change a thousand jobs at a time; yield a line of progress for each."""
     did = left = 0
     before: int | None = None
     while True:
         with acting_as(visit.by):
             try:
-                acted = await visit.site.admin.act(
+                acted = await visit.context.admin.act(
                     verb, filter, to=to, before=before, limit=min(CHUNK, MOST - did - left)
                 )
             except Exception as error:
@@ -119,7 +119,7 @@ async def _work(
 
 def _ask(visit: DashboardRequest, verb: str, what: str, to: str | int | None, more: str = "") -> Response:
     aim = {"reprioritize": f" to priority {to}", "move": f" to queue {to}"}.get(verb, "")
-    return visit.ask(
+    return visit.confirm(
         f"{NAMES[verb]} {what}{aim}?",
         verb=NAMES[verb],
         detail=DETAILS[verb] + more,
@@ -136,14 +136,14 @@ def _to(verb: str, text: str) -> str | int | None:
     return text if verb == "move" else None
 
 
-def _summary(verb: str, said: list[ActionResult]) -> str:
-    did = sum(each.did for each in said)
-    left = Counter(each.said for each in said if not each.did)
+def _summary(verb: str, results: list[ActionResult]) -> str:
+    did = sum(each.did for each in results)
+    left = Counter(each.said for each in results if not each.did)
     rest = ", ".join(f"{count} left alone ({reason})" for reason, count in left.most_common(3))
-    if len(said) == 1:
-        word = "left alone, since it changed meanwhile" if said[0].said == "changed" else said[0].said
-        return f"Job {said[0].id}: {word}."
-    return f"{did} of {len(said)} jobs {PAST_TENSE[verb]}{'; ' + rest if rest else ''}."
+    if len(results) == 1:
+        word = "left alone, since it changed meanwhile" if results[0].said == "changed" else results[0].said
+        return f"Job {results[0].id}: {word}."
+    return f"{did} of {len(results)} jobs {PAST_TENSE[verb]}{'; ' + rest if rest else ''}."
 
 
 PAGES = [DashboardPage("POST", "/jobs/act", "all", act)]

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from howdah.dashboard.errors import RequestError
-from howdah.dashboard.job_filter import moment
+from howdah.dashboard.pages.jobs import parse_time
+from howdah.dashboard.protection import RequestError
 from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.errors import ArgumentError
 from howdah.task import Task
 
 
 class Field(NamedTuple):
-    """One argument, as it is asked for."""
+    """One argument of the form."""
 
     name: str
     type: str
@@ -34,10 +34,10 @@ async def form(visit: DashboardRequest) -> Response:
     task = _task(visit, kind) if kind else None
     return visit.page(
         "enqueue.html",
-        tasks=sorted(visit.site.app.tasks),
+        tasks=sorted(visit.context.app.tasks),
         task=task,
         kind=kind,
-        asked=ask(task) if task else [],
+        asked=fields_of(task) if task else [],
         about=(task.handler.function.__doc__ or "").strip().split("\n")[0] if task else "",
     )
 
@@ -46,20 +46,20 @@ async def enqueue(visit: DashboardRequest) -> Response:
     """Enqueue one job."""
     kind = visit.field("kind")
     task = _task(visit, kind)
-    arguments = dict(read(visit, task))
-    how = _how(visit)
+    arguments = dict(arguments_of(visit, task))
+    settings = _settings(visit)
     try:
-        job = task.using(**how).job(**arguments) if how else task.job(**arguments)
+        job = task.using(**settings).job(**arguments) if settings else task.job(**arguments)
     except ArgumentError as error:
         raise RequestError(400, f"{error}.", "Correct the arguments and try again.") from None
-    if not visit.sure():
-        return visit.ask(f"Enqueue {kind}?", verb="Enqueue", detail=f"One job, to queue {job.queue}.")
-    made = await visit.site.enqueue(job)
-    said = f"Job {made.id} is enqueued." if made.fresh else f"Job {made.id} has this key already; nothing is enqueued."
-    return visit.go(f"/jobs/{made.id}", said)
+    if not visit.confirmed():
+        return visit.confirm(f"Enqueue {kind}?", verb="Enqueue", detail=f"One job, to queue {job.queue}.")
+    made = await visit.context.enqueue(job)
+    result = "is enqueued." if made.fresh else "has this key already; nothing is enqueued."
+    return visit.redirect(f"/jobs/{made.id}", f"Job {made.id} {result}")
 
 
-def ask(task: Task[..., Any]) -> list[Field]:
+def fields_of(task: Task[..., Any]) -> list[Field]:
     """Return the fields of the form."""
     handler, asked = task.handler, []
     for name, each in inspect.signature(handler.function).parameters.items():
@@ -73,10 +73,10 @@ def ask(task: Task[..., Any]) -> list[Field]:
     return asked
 
 
-def read(visit: DashboardRequest, task: Task[..., Any]) -> list[tuple[str, Any]]:
-    """The arguments that were given."""
+def arguments_of(visit: DashboardRequest, task: Task[..., Any]) -> list[tuple[str, Any]]:
+    """Return the arguments in the form."""
     given = []
-    for field in ask(task):
+    for field in fields_of(task):
         text = visit.field(f"arg.{field.name}", "")
         if not field.required and text in ("", field.default):
             continue
@@ -86,25 +86,25 @@ def read(visit: DashboardRequest, task: Task[..., Any]) -> list[tuple[str, Any]]
         try:
             given.append((field.name, msgspec.json.decode(text)))
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            said = "" if field.secret else f": {text[:60]!r}"
+            shown = "" if field.secret else f": {text[:60]!r}"
             raise RequestError(
-                400, f"{field.name} ({field.type}) is not JSON{said}.", "Texts need quotes there."
+                400, f"{field.name} ({field.type}) is not JSON{shown}.", "Texts need quotes there."
             ) from None
     return given
 
 
-def _how(visit: DashboardRequest) -> dict[str, Any]:
-    said: dict[str, Any] = {"queue": visit.field("queue", "").strip(), "key": visit.field("key", "").strip()}
+def _settings(visit: DashboardRequest) -> dict[str, Any]:
+    settings: dict[str, Any] = {"queue": visit.field("queue", "").strip(), "key": visit.field("key", "").strip()}
     for name in ("priority", "delay"):
         text = visit.field(name, "").strip()
         try:
-            said[name] = (int if name == "priority" else float)(text) if text else ""
+            settings[name] = (int if name == "priority" else float)(text) if text else ""
         except ValueError:
             raise RequestError(
                 400, f"{name} must be a number, got {text[:40]!r}.", "Correct it and try again."
             ) from None
-    said["run_at"] = moment("run_at", visit.field("run_at", "").strip()) or ""
-    return {name: value for name, value in said.items() if value != ""}
+    settings["run_at"] = parse_time("run_at", visit.field("run_at", "").strip()) or ""
+    return {name: value for name, value in settings.items() if value != ""}
 
 
 def _text(default: Any, plain: bool) -> str:
@@ -117,7 +117,7 @@ def _text(default: Any, plain: bool) -> str:
 
 
 def _task(visit: DashboardRequest, kind: str) -> Task[..., Any]:
-    task = visit.site.app.tasks.get(kind)
+    task = visit.context.app.tasks.get(kind)
     if task is None:
         raise RequestError(
             404, f"There is no task {kind[:100]!r} here.", "Serve with -a module:app to enqueue its tasks."

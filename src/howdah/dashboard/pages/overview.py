@@ -15,10 +15,10 @@ LATE = 60.0
 FAILURES = 6
 RUNNING = 8
 SAMPLE = 1000
-"""Finished jobs whose times are looked at."""
+"""Finished jobs from which the speed is computed."""
 
 
-class Worry(NamedTuple):
+class Problem(NamedTuple):
     """A problem that needs attention."""
 
     kind: str
@@ -30,52 +30,52 @@ class Worry(NamedTuple):
 
 async def overview(visit: DashboardRequest) -> Response:
     """The first page."""
-    site = visit.site
-    reading, [speed], failures = await asyncio.gather(
-        site.reading(), site.fetch("speed", SAMPLE), site.fetch("last_failures", FAILURES)
+    context = visit.context
+    snapshot, [speed], failures = await asyncio.gather(
+        context.snapshot(), context.fetch("speed", SAMPLE), context.fetch("last_failures", FAILURES)
     )
     return visit.page(
         "overview.html",
-        reading=reading,
+        snapshot=snapshot,
         speed=speed,
-        pulse=site.beat(reading),
-        worries=worries(visit, reading),
+        pulse=context.chart_values(snapshot),
+        problems=problems(visit, snapshot),
         failures=failures,
-        running=reading.running[:RUNNING],
-        oldest=max((queue.oldest_age or 0.0 for queue in reading.queues if not queue.paused), default=0.0),
-        failed_hour=sum(minute.failed for minute in reading.minutes),
-        done_hour=sum(minute.done for minute in reading.minutes),
+        running=snapshot.running[:RUNNING],
+        oldest=max((queue.oldest_age or 0.0 for queue in snapshot.queues if not queue.paused), default=0.0),
+        failed_hour=sum(minute.failed for minute in snapshot.minutes),
+        done_hour=sum(minute.done for minute in snapshot.minutes),
     )
 
 
-def worries(visit: DashboardRequest, reading: Snapshot) -> list[Worry]:
+def problems(visit: DashboardRequest, snapshot: Snapshot) -> list[Problem]:
     """The worst first."""
     found = [
-        Worry("bad", f"Consumer {each.name} is halted", visit.url("/consumer", name=each.name))
-        for each in reading.consumers
+        Problem("bad", f"Consumer {each.name} is halted", visit.url("/consumer", name=each.name))
+        for each in snapshot.consumers
         if each.state == "halted"
     ]
-    if not reading.nodes and reading.totals.queued:
-        found.append(Worry("bad", f"No node is live; jobs that wait: {reading.totals.queued:,}", visit.url("/nodes")))
-    for queue in reading.queues:
+    if not snapshot.nodes and snapshot.totals.queued:
+        found.append(Problem("bad", f"No node is live; queued jobs: {snapshot.totals.queued:,}", visit.url("/nodes")))
+    for queue in snapshot.queues:
         if queue.paused and (queue.queued or 0) > 0:
-            text = f"Queue {queue.name} is paused; {queue.queued:,} jobs wait"
-            found.append(Worry("warn", text, visit.url("/queues")))
+            text = f"Queue {queue.name} is paused; {queue.queued:,} jobs are queued"
+            found.append(Problem("warn", text, visit.url("/queues")))
         elif (queue.oldest_age or 0) > LATE:
-            text = f"Queue {queue.name} is late: the first in line has waited for {queue.oldest_age:,.0f} s"
-            found.append(Worry("warn", text, visit.url("/jobs", queue=queue.name, state="queued")))
+            text = f"Queue {queue.name} is late: its first job has waited for {queue.oldest_age:,.0f} s"
+            found.append(Problem("warn", text, visit.url("/jobs", queue=queue.name, state="queued")))
     found += [
-        Worry("warn", f"Consumer {each.name} is {each.state}", visit.url("/consumer", name=each.name))
-        for each in reading.consumers
+        Problem("warn", f"Consumer {each.name} is {each.state}", visit.url("/consumer", name=each.name))
+        for each in snapshot.consumers
         if each.state == "unassigned"
     ]
     found += [
-        Worry("warn", f"Node {each.name} hears no wake-ups and polls", visit.url(f"/nodes/{each.id}"))
-        for each in reading.nodes
+        Problem("warn", f"Node {each.name} receives no wake-ups and polls", visit.url(f"/nodes/{each.id}"))
+        for each in snapshot.nodes
         if each.deaf
     ]
-    if reading.late:
-        found.append(Worry("warn", f"Could not be read in time: {', '.join(reading.late)}", visit.url("/health")))
+    if snapshot.late:
+        found.append(Problem("warn", f"Could not be read in time: {', '.join(snapshot.late)}", visit.url("/health")))
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from howdah.dashboard.errors import RequestError
+from howdah.dashboard.protection import RequestError
 from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.errors import ConfigError, HowdahError
 from howdah.table.admin import RowActionResult, TableAdmin, TableStatus
@@ -28,7 +28,7 @@ DETAILS = {
 async def tables(visit: DashboardRequest) -> Response:
     """Every table, or what is wrong with it."""
     found: list[tuple[str, TableStatus | str]] = []
-    for name, table in visit.site.app.tables.items():
+    for name, table in visit.context.app.tables.items():
         try:
             async with _admin(visit, table) as admin:
                 found.append((name, await admin.status()))
@@ -49,7 +49,7 @@ async def rows(visit: DashboardRequest) -> Response:
         "rows.html",
         name=table.name,
         rows=found,
-        redact=visit.site.redact,
+        redact=visit.context.redact,
         status=status,
         state=state,
         states=STATES,
@@ -63,8 +63,8 @@ async def row(visit: DashboardRequest) -> Response:
     table = _table(visit, visit.param("name"))
     async with _admin(visit, table) as admin:
         id = _id(admin, visit.param("id"))
-    gates = await visit.site.why.row(table.options, id)
-    trail = await visit.site.admin.audit(thing="row", id=id, limit=20)
+    gates = await visit.context.why.row(table.options, id)
+    trail = await visit.context.admin.audit(thing="row", id=id, limit=20)
     return visit.page("row.html", name=table.name, id=id, gates=gates, trail=trail)
 
 
@@ -75,23 +75,23 @@ async def act(visit: DashboardRequest) -> Response:
         raise RequestError(400, f"There is no act {verb[:40]!r}.", f"Use {', '.join(VERBS)}.")
     if not words:
         raise RequestError(400, "No row is chosen.", "Tick some.")
-    if not visit.sure():
+    if not visit.confirmed():
         what = f"row {words[0]}" if len(words) == 1 else f"{len(words)} rows"
-        return visit.ask(
+        return visit.confirm(
             f"{VERBS[verb]} {what} of {table.name}?", verb=VERBS[verb], detail=DETAILS[verb], danger=verb == "cancel"
         )
     async with _admin(visit, table) as admin:
-        said = await getattr(admin, verb)([_id(admin, word) for word in words])
-    return visit.go("/table", _summary(said), name=table.name)
+        results = await getattr(admin, verb)([_id(admin, word) for word in words])
+    return visit.redirect("/table", _summary(results), name=table.name)
 
 
-def _summary(said: Sequence[RowActionResult]) -> str:
-    counted = Counter(each.said for each in said)
+def _summary(results: Sequence[RowActionResult]) -> str:
+    counted = Counter(each.said for each in results)
     return ", ".join(f"{count} {word}" for word, count in counted.most_common()) + "."
 
 
 def _table(visit: DashboardRequest, name: str) -> Table:
-    table = visit.site.app.tables.get(name)
+    table = visit.context.app.tables.get(name)
     if table is None:
         raise RequestError(
             404, f"There is no table {name[:100]!r} here.", "Serve with -a module:app to see its tables."
@@ -112,8 +112,8 @@ def _id(admin: TableAdmin, word: str) -> Any:
 
 @asynccontextmanager
 async def _admin(visit: DashboardRequest, table: Table) -> AsyncIterator[TableAdmin]:
-    async with (await visit.site.pool()).acquire() as conn:
-        yield await TableAdmin.open(conn, table.options, visit.site.database.schema)
+    async with (await visit.context.pool()).acquire() as conn:
+        yield await TableAdmin.open(conn, table.options, visit.context.database.schema)
 
 
 PAGES = [

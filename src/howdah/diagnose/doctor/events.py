@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from howdah.diagnose.doctor.finding import Finding, bad, ok, some, span, statement, warn
+from howdah.diagnose.finding import Finding, bad, ok, some, span, statement, warn
 from howdah.events.rows import ConsumerRow, Holder
 from howdah.postgres import sql
 from howdah.postgres.database import Database

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from howdah.diagnose.doctor.finding import some, span, statement
-from howdah.diagnose.why.gate import LONGEST, Gate, count, line, moment, until
+from howdah.diagnose.finding import LONGEST, Gate, count, line, moment, some, span, statement, until
 from howdah.events.admin import DEAD, unknown
 from howdah.events.rows import Holder
 from howdah.postgres import sql

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from howdah.diagnose.doctor.finding import statement
+from howdah.diagnose.finding import statement
 from howdah.jobs.labels import had, labels_of, takes
 
 SILENT = 30.0

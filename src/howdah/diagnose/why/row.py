@@ -10,9 +10,8 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from howdah.diagnose.doctor.finding import some, span
+from howdah.diagnose.finding import Gate, line, some, span, until
 from howdah.diagnose.why.facts import NodeFacts
-from howdah.diagnose.why.gate import Gate, line, until
 from howdah.errors import ConfigError, HowdahError
 from howdah.table.admin import looking
 from howdah.table.columns import NUMBERS

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import httpx2 as httpx
 
-from howdah.dashboard.context import LATE_PULSE, PATIENCE
-from howdah.dashboard.doctor_cache import FRESH
+from howdah.dashboard.context import PAGE_TIMEOUT, SNAPSHOT_TTL
 from howdah.dashboard.pages import PAGES
+from howdah.dashboard.pages.health import CACHE_TTL
 from howdah_lab.bench.bench_schema import CheckFailed
 from howdah_lab.bench.control_plane_process import ControlPlane
 from howdah_lab.bench.figure import Figure
@@ -23,12 +23,12 @@ REQUESTS = 4
 """Of every page in a round."""
 LIMIT = 200.0
 """Milliseconds a page may take."""
-SEARCH_LIMIT = 1000 * PATIENCE + LIMIT
+SEARCH_LIMIT = 1000 * PAGE_TIMEOUT + LIMIT
 """Milliseconds a search through all jobs may take, which returns partial results."""
 APP = "howdah_lab.bench.dashboard_app:app"
 STREAM = "/live"
 """It never ends."""
-STALE = {"/": LATE_PULSE, "/jobs": LATE_PULSE, "/health": FRESH}
+STALE = {"/": SNAPSHOT_TTL, "/jobs": SNAPSHOT_TTL, "/health": CACHE_TTL}
 """Cache lifetime of a page in seconds: it is requested again only after that."""
 LONG = 1.0
 """Pages with a longer cache lifetime, and searches, are requested once in a round."""

@@ -1,9 +1,10 @@
-"""The result of one check."""
+"""Results of checks: a finding of `howdah doctor`, a gate of `howdah why`, and the format of their facts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -16,6 +17,8 @@ LONG = 60.0
 TOO_LONG = 3600.0
 SILENT = 60.0
 """Seconds without a heartbeat after which a node is shown as dead."""
+LONGEST = 200
+"""Largest number of characters shown of an error or of user text."""
 
 Fetch = Callable[..., Awaitable[list[Any]]]
 """Runs one of the doctor's statements by its name, within the timeout."""
@@ -34,6 +37,15 @@ class Finding(msgspec.Struct, frozen=True):
 
     name: str
     verdict: Verdict
+    fact: str
+    fix: str | None = None
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """One condition of the claim: whether it lets the job pass, by which fact, and what to do about it."""
+
+    name: str
+    open: bool
     fact: str
     fix: str | None = None
 
@@ -84,3 +96,49 @@ def span(seconds: float) -> str:
         if seconds >= (2 * size if unit == "days" else size):
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def line(text: str | None, longest: int = LONGEST) -> str:
+    """Return user text as one line, truncated.
+
+    >>> line("ValueError: no\\n  such user"), line("x" * 300, 5), line(None)
+    ('ValueError: no such user', 'xxxx…', '')
+    """
+    words = " ".join((text or "").split())
+    return words if len(words) <= longest else words[: longest - 1] + "…"
+
+
+def moment(at: datetime) -> str:
+    """Format a time of the server's clock."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def until(at: datetime, now: datetime) -> str:
+    """Format a time, and its distance from now.
+
+    >>> now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    >>> until(now + timedelta(minutes=5), now), until(now - timedelta(hours=2), now)
+    ('2026-01-02 03:09:05Z (in 5 min)', '2026-01-02 01:04:05Z (2 h ago)')
+    """
+    away = at - now
+    if away >= timedelta(0):
+        return f"{moment(at)} (in {span(away.total_seconds())})"
+    return f"{moment(at)} ({span(-away.total_seconds())} ago)"
+
+
+def count(number: int, what: str) -> str:
+    """Format a number of things.
+
+    >>> count(1, "job"), count(12000, "job")
+    ('1 job', '12,000 jobs')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def ordered(gates: Iterable[Gate]) -> list[Gate]:
+    """Sort closed gates first; otherwise keep the order.
+
+    >>> [gate.name for gate in ordered([Gate("node", True, ""), Gate("due", False, ""), Gate("pause", False, "")])]
+    ['due', 'pause', 'node']
+    """
+    return sorted(gates, key=lambda gate: gate.open)
