@@ -33,13 +33,17 @@ def chosen(*names):
     [
         ("kill", "freeze", "stop"),
         ("cut", "terminate", "dark", "restart"),
-        ("crash-claim", "crash-append", "crash-checkpoint", "crash-rows", "crash-fleet-claim", "crash-fleet-ack"),
+        (
+            *("crash-claim", "crash-append", "crash-checkpoint", "crash-rows", "crash-rows-ack"),
+            *("crash-fleet-claim", "crash-fleet-ack"),
+        ),
+        ("outage",),
         ("promote-sync",),
         ("promote-async",),
         ("releases",),
         ("poison", "refused"),
     ],
-    ids=["processes", "connections", "crashes", "promote-sync", "promote-async", "releases", "hostile"],
+    ids=["processes", "connections", "crashes", "outage", "promote-sync", "promote-async", "releases", "hostile"],
 )
 async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, names):
     report = await torture(chosen(*names), seconds=SECONDS, seed=SEED, folder=tmp_path)
@@ -56,6 +60,8 @@ async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, 
         *(("kill", "reset"), ("freeze", "fence"), ("cut", "transaction"), ("slow", "frontier")),
         *(
             ("crash-append", "flush"),
+            ("crash-rows-ack", "flush"),
+            ("outage", "contact"),
             ("promote-sync", "flush"),
             ("promote-async", "sequence"),
             ("promote-async", "run"),

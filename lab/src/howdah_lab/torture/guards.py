@@ -30,10 +30,11 @@ GUARDS = {
     "run": "consumers keep what a server showed before it crashed or was replaced",
     "flush": "commits are acknowledged before they are on the disk, and before the standby has them",
     "cleaning": "texts go to the database as handlers give them, and what it refuses is sent again as it is",
+    "contact": "expired leases are reset at once after an outage, which kept their nodes from renewing them",
     "declaration": "nodes fire, consume and reset whether or not what they declare is current",
 }
 """Guards that can be switched off, and the effect of each."""
-IN_DATABASE = frozenset({"fence", "reset", "frontier", "key", "sequence", "run", "flush", "declaration"})
+IN_DATABASE = frozenset({"fence", "reset", "frontier", "key", "sequence", "run", "flush", "contact", "declaration"})
 """Guards that are functions or settings of the database, replaced by sql/without_*.sql."""
 
 OF_PROGRESS = frozenset({"reset", "promote", "poll", "process", "timeout", "cleaning"})

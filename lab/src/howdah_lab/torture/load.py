@@ -191,6 +191,13 @@ class Load:
         """Rows that the table refuses in every way, and others between them."""
         harms = [harm for harm in STATES for _ in range(1 if harm else 2 * len(STATES))]
         self._chance.shuffle(harms)
+        await self._put_harmed(harms)
+
+    async def plain_rows(self) -> None:
+        """Rows that the same table does not refuse; their handlers have no transaction."""
+        await self._put_harmed(["" for _ in range(self._chance.randint(1, 4))])
+
+    async def _put_harmed(self, harms: list[str]) -> None:
         marks = [next(self._marks) for _ in harms]
 
         async def ask() -> None:

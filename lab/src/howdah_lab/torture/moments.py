@@ -48,6 +48,12 @@ class AckMoment:
             conn.terminate()
 
 
+ROWS_RECORDED = AckMoment(
+    "outcomes of table rows were recorded", "ack", statement="-- ack: record the outcomes of attempts"
+)
+ROW_COMMITTED = AckMoment("a handler committed with its table row", "pool", statement="-- ack_in_transaction:")
+"""The two ways in which a row ends: apart from its handler, and in its transaction."""
+
 MOMENTS = {
     "claim": AckMoment("a claim of jobs", "claim", statement=CLAIM),
     "ack": AckMoment("outcomes were recorded", "ack"),

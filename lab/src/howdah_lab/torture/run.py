@@ -26,7 +26,7 @@ from howdah_lab.torture.line import Proxy
 from howdah_lab.torture.load import Load
 from howdah_lab.torture.recovery import recoveries
 from howdah_lab.torture.report import RunReport
-from howdah_lab.torture.servers.ports import free_ports, listens
+from howdah_lab.torture.servers.ports import answers, free_ports
 from howdah_lab.torture.site import TortureRun, through
 from howdah_lab.torture.stuck import stuck
 
@@ -154,12 +154,12 @@ class Run:
                 yield site
 
     async def _ready(self, site: TortureRun) -> None:
-        """Wait until nodes are registered and the control plane listens."""
+        """Wait until nodes are registered and the control plane answers."""
         self._say("starting the crew")
         until = time.monotonic() + READY
         conn = await self._connect()
         try:
-            while await conn.fetchval(self._sql["nodes"]) < self._workers or not listens(site.port):
+            while await conn.fetchval(self._sql["nodes"]) < self._workers or not await answers(site.port):
                 if time.monotonic() > until or site.crew.look():
                     raise RuntimeError(f"the crew did not start; see {self._folder}")
                 await asyncio.sleep(0.1)

@@ -7,7 +7,10 @@ from functools import cache
 
 from howdah_lab.torture.faults.fault import Fault
 
-MODULES = ("processes", "connections", "server", "load", "rows", "releases", "failover", "promotion", "disk", "pooler")
+MODULES = (
+    *("processes", "connections", "server", "outage", "load", "rows", "releases"),
+    *("failover", "promotion", "disk", "pooler"),
+)
 """Where they are."""
 
 

@@ -1,6 +1,8 @@
-"""A table that rejects updates of some of its rows, and locks on others."""
+"""A table that rejects updates of some of its rows, locks on others, and a crash after the outcome of a row."""
 
 from __future__ import annotations
+
+import asyncio
 
 import asyncpg
 
@@ -8,11 +10,15 @@ from howdah_lab.torture.checker import Violation, finding
 from howdah_lab.torture.evidence import Evidence
 from howdah_lab.torture.faults.fault import Fault
 from howdah_lab.torture.faults.processes import stop
+from howdah_lab.torture.faults.server import down
+from howdah_lab.torture.moments import ROW_COMMITTED, ROWS_RECORDED
 from howdah_lab.torture.rows import HARM, STALLED_AFTER, STATES
 from howdah_lab.torture.site import TortureRun
 
 LOCKED = 10
 """Rows that are locked at once."""
+FEED_INTERVAL = 0.2
+"""Seconds between two inserts of rows that no update refuses."""
 
 
 async def refused(site: TortureRun) -> None:
@@ -32,6 +38,29 @@ async def refused(site: TortureRun) -> None:
         conn.terminate()
     site.heal(wound)
     await stop(site)
+
+
+async def crash_after_ack(site: TortureRun) -> None:
+    """Kill the postmaster at the moment the server has recorded the outcome of a row, in either way."""
+    moment = site.chance.choice((ROWS_RECORDED, ROW_COMMITTED))
+
+    async def end() -> None:
+        feed = asyncio.create_task(_feed(site))
+        try:
+            await moment.comes(site, crash=True)
+            await site.place.crash()
+        finally:
+            feed.cancel()
+            await asyncio.gather(feed, return_exceptions=True)
+
+    await down(site, f"kill -9 the postmaster right after {moment.about}", end, longest=1.0)
+
+
+async def _feed(site: TortureRun) -> None:
+    """Insert rows whose handlers have no transaction of their own."""
+    while True:
+        await site.load.plain_rows()
+        await asyncio.sleep(FEED_INTERVAL)
 
 
 async def judge(evidence: Evidence) -> list[Violation]:
@@ -63,6 +92,17 @@ FAULTS = [
         hurt=refused,
         controls=("cleaning",),
         pause=(0.5, 2.0),
+        environment={HARM: "1"},
+        judge=judge,
+    ),
+    Fault(
+        name="crash-rows-ack",
+        about="the postmaster is killed right after the outcome of a table row was recorded",
+        hurt=crash_after_ack,
+        controls=("transaction", "flush"),
+        pause=(2, 6),
+        place="unflushed",
+        hurts_server=True,
         environment={HARM: "1"},
         judge=judge,
     ),

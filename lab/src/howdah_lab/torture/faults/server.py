@@ -20,12 +20,12 @@ CONTROLS = {
 
 async def restart(site: TortureRun) -> None:
     """An immediate shutdown, then recovery."""
-    await _down(site, "shut PostgreSQL down at once", site.place.stop_immediately)
+    await down(site, "shut PostgreSQL down at once", site.place.stop_immediately)
 
 
 async def crash(site: TortureRun) -> None:
     """The postmaster is killed."""
-    await _down(site, "kill -9 the postmaster", site.place.crash)
+    await down(site, "kill -9 the postmaster", site.place.crash)
 
 
 def _crash_after(moment: AckMoment) -> Hurt:
@@ -36,12 +36,13 @@ def _crash_after(moment: AckMoment) -> Hurt:
             await moment.comes(site, crash=True)
             await site.place.crash()
 
-        await _down(site, f"kill -9 the postmaster right after {moment.about}", end, longest=1.0)
+        await down(site, f"kill -9 the postmaster right after {moment.about}", end, longest=1.0)
 
     return crash_after
 
 
-async def _down(site: TortureRun, did: str, end: Callable[[], Awaitable[object]], longest: float = 5.0) -> None:
+async def down(site: TortureRun, did: str, end: Callable[[], Awaitable[object]], longest: float = 5.0) -> None:
+    """Let ``end`` end the server, and start it again at most ``longest`` seconds later."""
     wound = site.hurt(did, *site.crew.of("worker"), shows="hands", within=SOON)
     await end()
     await site.rest(0, longest)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
-from contextlib import suppress
 from pathlib import Path
 
 HOST = "127.0.0.1"
 LOWEST = 15_000
+ANSWER_TIMEOUT = 1.0
+"""Seconds."""
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -44,8 +46,15 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def listens(port: int) -> bool:
-    """Return whether a server on this machine accepts connections at ``port``."""
-    with suppress(OSError), socket.create_connection((HOST, port), 0.2):
-        return True
-    return False
+async def answers(port: int) -> bool:
+    """Return whether a control plane on this machine answers at ``port``; it listens before it has started."""
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT):
+            reader, writer = await asyncio.open_connection(HOST, port)
+            try:
+                writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+                return (await reader.read(5)) == b"HTTP/"
+            finally:
+                writer.transport.abort()
+    except OSError:
+        return False

@@ -17,8 +17,8 @@ from howdah_lab.torture.servers.ports import HOST, free_ports
 from howdah_lab.torture.servers.writable import until_writable
 
 SETTINGS = {"max_connections": "300"}
-UNFLUSHED = {"wal_writer_delay": "10s"}
-"""So late is written to disk what no commit flushes: a claim."""
+UNFLUSHED = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "wal_buffers": "16MB"}
+"""So late, and after so much of it, is written what no commit flushes: a claim."""
 PORTS_TRIED = 3
 
 
