@@ -49,7 +49,12 @@ end $$;
 create trigger note_reign after update of digest on {schema}.consumer
     for each row when (old.digest is distinct from new.digest) execute function {yard}.note_reign();
 -- Rows that were taken from their node, and how long the node had been silent by the server's clock.
-create table {yard}.reset_row (mark bigint not null, node text not null, silence float8 not null);
+create table {yard}.reset_row (
+    mark    bigint not null,
+    node    text not null,
+    silence float8 not null,
+    at      timestamptz not null default clock_timestamp()
+);
 create function {yard}.note_reset() returns trigger language plpgsql as $$ begin
     insert into {yard}.reset_row (mark, node, silence)
     values (new.mark, old.worker_hostname,
