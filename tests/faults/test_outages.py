@@ -12,7 +12,9 @@ import asyncpg
 import pytest
 
 from howdah import Howdah, Transaction
-from howdah.postgres import migrate
+from howdah.jobs.store import JobStore
+from howdah.node.contact import gap_of
+from howdah.postgres import migrate, sql
 from howdah.postgres.database import Database
 from howdah.worker.worker import Worker
 from howdah_lab.torture.servers.single import Single
@@ -208,3 +210,46 @@ async def test_a_gap_is_noted_once_and_waited_for_a_bounded_time(conn: Any) -> N
     assert await note(), "nodes that are blocked again and again reset nothing for a bounded time"
     await conn.execute("update howdah.contact set seen_at = now() + interval '1 hour', periods = 0")
     assert not await note(), "the clock of another server"
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
+async def test_a_reset_that_an_outage_held_back_resets_nothing(app: Howdah, conn: Any, guarded: bool) -> None:
+    """It was allowed before the outage, and the server receives it after the outage, when all leases have expired."""
+
+    @app.task(max_attempts=1)
+    async def work() -> None: ...
+
+    pool = await app.database.pool(1)
+    store = JobStore(app.database, 1, kinds=["work"], queues=None, lease=2.0, poll=1, notify=False, pool=pool)
+    await work.enqueue()
+    await conn.execute("select howdah.note_contact(false, 2, 4)")
+    await conn.execute("update howdah.contact set since = since - interval '1 hour'")
+    assert len(await store.claim(1, {})) == 1
+    judged = await store.contact.note()
+    assert judged.nodes
+    assert await store.reset(100, judged) == (0, 0, 0)
+
+    await asyncio.sleep(gap_of(2.0) + 0.2)  # the outage
+    assert await conn.fetchval("select expires_at < now() from howdah.lease")
+    leases, _, _ = await store.reset(100, judged if guarded else judged._replace(until=None))
+    await store.close()
+    pool.terminate()
+    assert leases == (0 if guarded else 1)
+    assert await conn.fetchval("select state from howdah.jobs") == ("running" if guarded else "failed")
+
+
+@pytest.mark.parametrize("held_back", [True, False], ids=["held back", "in time"])
+async def test_a_control_plane_ends_no_lease_by_a_statement_that_an_outage_held_back(
+    conn: Any, held_back: bool
+) -> None:
+    statements = sql.load("howdah.control_plane", schema="howdah")
+    until = await conn.fetchval("select extract(epoch from now())::float8") + (-1 if held_back else 60)
+    await conn.execute("""
+        insert into howdah.node (id, name, remote, beat_at)
+        values (7, 'h:1', true, now() - interval '1 hour');
+        insert into howdah.row_lease (token, node, store, ids, heard_at)
+        values (9, 7, 'uploads', '[1]', now() - interval '1 hour')""")
+
+    silent = await conn.fetch(statements["set_offline"], 10.0, until)
+    expired = await conn.fetch(statements["expire_rows"], "uploads", 10.0, 100, until)
+    assert ([row["id"] for row in silent], [row["token"] for row in expired]) == (([], []) if held_back else ([7], [9]))

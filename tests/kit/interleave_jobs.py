@@ -220,7 +220,7 @@ def deleting(seen: dict[int, str]) -> Any:
 
 
 async def reset(_ground: Ground, conn: Any) -> tuple[int, ...]:
-    return tuple(await conn.fetchrow(STATEMENTS["reset"], 100, True, True))
+    return tuple(await conn.fetchrow(STATEMENTS["reset"], 100, True, True, None))
 
 
 async def release(ground: Ground, conn: Any) -> tuple[int, ...]:

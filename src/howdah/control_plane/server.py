@@ -189,9 +189,10 @@ class ControlPlaneServer:
 
     async def _mark_offline(self) -> None:
         """Set workers offline that sent no heartbeat for too long, and expire their leases; not after an outage."""
-        if not (await self._contact.note()).workers:
+        judged = await self._contact.note()
+        if not judged.workers:
             return
-        rows = await self._session.fetch(self._sql["set_offline"], self._options.offline_after)
+        rows = await self._session.fetch(self._sql["set_offline"], self._options.offline_after, judged.until)
         if rows:
             telemetry.emit("fleet.offline", nodes=[row["id"] for row in rows])
             log.warning("%d workers went silent: %s", len(rows), [row["id"] for row in rows])

@@ -67,9 +67,9 @@ class RowLeases:
         """Return the rows a worker was given: all of them, or those under these tokens."""
         return _keys(await self._session.fetch(self._sql["held_rows"], node, self._name, tokens))
 
-    async def expire(self, seconds: float) -> list[LeaseKey]:
-        """End leases that were not renewed for so long; return their rows."""
-        return _keys(await self._session.fetch(self._sql["expire_rows"], self._name, seconds, MAX_EXPIRED))
+    async def expire(self, seconds: float, until: float | None) -> list[LeaseKey]:
+        """End leases that were not renewed for so long; return their rows. After ``until``, server time, end none."""
+        return _keys(await self._session.fetch(self._sql["expire_rows"], self._name, seconds, MAX_EXPIRED, until))
 
     async def _tokens(self, statement: str, node: int, keys: Iterable[LeaseKey]) -> set[int]:
         tokens = list({token for token, _ in keys})
@@ -235,7 +235,9 @@ class RemoteTableQueue:
             except Exception:
                 self._unreleased |= keys
                 raise
-        while (await self._contact.note()).workers and (expired := await self._leases.expire(self._lease)):
+        while (judged := await self._contact.note()).workers and (
+            expired := await self._leases.expire(self._lease, judged.until)
+        ):
             await self._store.expire(expired, self._heartbeats)
         await self._store.reset(100)
         await self._store.cancel(100)

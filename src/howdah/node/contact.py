@@ -20,6 +20,9 @@ class Judged(NamedTuple):
     nodes: bool
     workers: bool
     """Nodes without a database."""
+    until: float | None = None
+    """The server's time until which this holds, in seconds since 1970. A reset that the server receives later was held
+    back by an outage, in which leases expired that no node could renew."""
 
 
 ALL = Judged(True, True)
@@ -56,4 +59,4 @@ class Contact:
         """Note it, and return whose expired leases may be reset now."""
         lease = self._lease
         row = await self._session.fetchrow(self._sql["note_contact"], self._remote, gap_of(lease), grace_of(lease))
-        return Judged(row["nodes"], row["workers"])
+        return Judged(row["nodes"], row["workers"], row["until"])
