@@ -17,7 +17,7 @@ import pytest
 from docs.option_tables import PAGES, TABLE, classes, written
 from howdah import ConfigError, config
 from howdah.cli import LAZY
-from howdah.cli.flags import Flag, given_flags
+from howdah.cli.parameters import Flag, given_flags
 from howdah.option_types import Bytes, Choice, Duration, Integer, List, Number, Switch
 from howdah.options import Option, options_of, variable
 from howdah.settings import StartOptions

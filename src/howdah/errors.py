@@ -1,4 +1,4 @@
-"""The exceptions that Howdah raises.
+"""The exceptions that Howdah raises, and error codes: classes of failures that decide how often a job is retried.
 
     HowdahError
     ├── ConfigError            invalid configuration or use
@@ -84,6 +84,17 @@ class ConsecutiveFailures(HowdahError):
     """A consumer with ``on_failure="stop_worker"`` failed too often in a row, so the node stops."""
 
 
+ERROR_CODES: dict[str, int | None] = {
+    "RATE_LIMITED": None,
+    "AUTH_FAILED": 0,
+    "TIMEOUT": None,
+    "AGENT_ERROR": 2,
+    "INVALID_SPEC": 0,
+    "STALE_WORKER": None,
+}
+"""Maximum number of retries of each code; ``None``: limited only by the attempts of the job."""
+
+
 class Poison(Exception):
     """Raise it in a handler when no retry can help: the job fails at once."""
 
@@ -120,3 +131,32 @@ class RateLimited(CodedError):
 
     def __init__(self, reason: str = "", *, retry_after: float | None = None, hold: bool | float = False) -> None:
         super().__init__(reason, code="RATE_LIMITED", retry_after=retry_after, hold=hold)
+
+
+def coded(code: str, message: str, *, retry_after: float | None = None, hold: bool = False) -> CodedError:
+    """Make an error with this code; only RATE_LIMITED keeps the delay and the hold of its kind on all nodes."""
+    limited = code == "RATE_LIMITED"
+    return CodedError(message, code=code, retry_after=retry_after if limited else None, hold=hold and limited)
+
+
+def code_of(error: BaseException) -> str | None:
+    """Return the ``code`` attribute of an error if it is a known error code."""
+    try:
+        code = getattr(error, "code", None)
+    except Exception:  # code may be a property that raises
+        return None
+    kind = type(code)  # not isinstance: it runs code of the value, which may raise
+    if not issubclass(kind, str):
+        return None
+    code = str.__str__(code)  # a subclass may override __str__
+    return code if code in ERROR_CODES else None
+
+
+def retries(code: str | None, attempt: int) -> bool:
+    """Return whether an error with this code is retried after this many attempts.
+
+    >>> retries("AUTH_FAILED", 1), retries("AGENT_ERROR", 2), retries("AGENT_ERROR", 3), retries(None, 7)
+    (False, True, False, True)
+    """
+    most = ERROR_CODES.get(code) if code else None
+    return most is None or attempt <= most

@@ -1,8 +1,8 @@
 """Declares options: one dataclass field each, from which TOML, environment, flags, help and reference are made.
 
 A class of options is a frozen dataclass whose fields are made by :func:`option` and which calls :func:`check` in
-``__post_init__``. ``howdah.config`` reads its values from ``howdah.toml`` and the environment, ``howdah.cli.flags``
-makes flags of it, and ``scripts/option-tables`` writes the tables of the reference.
+``__post_init__``. ``howdah.config`` reads its values from ``howdah.toml`` and the environment,
+``howdah.cli.parameters`` makes flags of it, and ``scripts/option-tables`` writes the tables of the reference.
 """
 
 from __future__ import annotations

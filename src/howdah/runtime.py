@@ -14,7 +14,7 @@ import asyncpg
 from howdah import telemetry
 from howdah.events.consumers import NodeConsumers
 from howdah.loops import end_within, every
-from howdah.maintenance.loops import MaintenanceLoops
+from howdah.maintenance import MaintenanceLoops
 from howdah.maintenance.pruner import Retention
 from howdah.maintenance.scheduler import Scheduler
 from howdah.node.heartbeat import HeartbeatThread, NodeState, Renewal

@@ -13,11 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from howdah.exit_codes import ended
+from howdah.child_process import LISTENS, PARENT, READY, REPORT_PIPE, exit_description
 from howdah.loops import on_signals, wait, wait_any
-from howdah.supervised import LISTENS, PARENT, READY, TELL
 
-INSTALLED = ("__pycache__", "node_modules", "site-packages")
+SKIPPED_FOLDERS = ("__pycache__", "node_modules", "site-packages")
 
 
 class SourceFiles:
@@ -25,21 +24,21 @@ class SourceFiles:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._seen = self._look()
+        self._seen = self._read()
 
     def changed(self) -> str | None:
         """Return a file that was changed, added or removed since the last call."""
-        seen, self._seen = self._seen, self._look()
+        seen, self._seen = self._seen, self._read()
         return min((path for path, _ in seen.items() ^ self._seen.items()), default=None)
 
-    def _look(self) -> dict[str, int]:
+    def _read(self) -> dict[str, int]:
         found = {}
         for folder, folders, files in os.walk(self.folder):
             # installed packages do not change during development, and there are too many to check
             if "pyvenv.cfg" in files:
                 folders.clear()
                 continue
-            folders[:] = [name for name in folders if not name.startswith(".") and name not in INSTALLED]
+            folders[:] = [name for name in folders if not name.startswith(".") and name not in SKIPPED_FOLDERS]
             for name in files:
                 if name.endswith(".py"):
                     path = os.path.join(folder, name)
@@ -50,15 +49,17 @@ class SourceFiles:
 
 log = logging.getLogger("howdah")
 
-YOUNG = 5.0
+START_TIME = 5.0
 """Seconds; a child that exits before this age and was never ready counts as unable to start."""
-MOST_YOUNG_DEATHS = 5
-REFUSED = (2, 3, 4)
+MAX_FAILED_STARTS = 5
+CANNOT_START = (2, 3, 4)
 """Exit codes of a child that cannot start: usage, database, schema."""
 NO_DATABASE = (3, 4)
 """Exit codes that a change of the code cannot fix."""
-QUESTIONS = (signal.SIGUSR1, signal.SIGTTIN)
-LOOK_EVERY = 0.5
+DUMP_SIGNALS = (signal.SIGUSR1, signal.SIGTTIN)
+"""Signals at which a child writes its stacks to stderr."""
+CHECK_INTERVAL = 0.5
+"""Seconds between two searches for changed files."""
 
 
 class Supervisor:
@@ -95,7 +96,7 @@ class Supervisor:
         """Run until every child has exited and is not restarted; returns the exit code."""
         watching = asyncio.create_task(self._watch(), name="howdah watch") if self._sources else None
         try:
-            codes = await asyncio.gather(*(self._keep(place) for place in range(len(self._commands))))
+            codes = await asyncio.gather(*(self._keep(number) for number in range(len(self._commands))))
         finally:
             if watching:
                 watching.cancel()
@@ -106,12 +107,12 @@ class Supervisor:
         """Forward the signals of this process to every child; returns the function that undoes it."""
         loop = asyncio.get_running_loop()
         undo = on_signals(self.stop, self.stop)
-        for number in QUESTIONS:
-            loop.add_signal_handler(number, self._ask, number)
+        for number in DUMP_SIGNALS:
+            loop.add_signal_handler(number, self._forward_dump, number)
 
         def undo_all() -> None:
             undo()
-            for number in QUESTIONS:
+            for number in DUMP_SIGNALS:
                 loop.remove_signal_handler(number)
 
         return undo_all
@@ -121,67 +122,69 @@ class Supervisor:
         self._stop.set()
         self._send(signal.SIGTERM)
 
-    async def _keep(self, place: int) -> int:
+    async def _keep(self, number: int) -> int:
         """Keep one child running, restarting it as needed; returns the exit code of the last one."""
-        never, young_deaths, failures, ever = 0, 0, 0, False
+        failed_starts, early_exits, spawn_errors, exited_before = 0, 0, 0, False
         while not self._stop.is_set():
             try:
-                child = await self._start(place)
+                child = await self._start(number)
             except OSError as error:  # out of processes, memory or descriptors: the other children keep running
-                failures += 1
-                log.error("worker %d cannot be started: %s", place, error)
-                if not ever and failures >= MOST_YOUNG_DEATHS:
+                spawn_errors += 1
+                log.error("worker %d cannot be started: %s", number, error)
+                if not exited_before and spawn_errors >= MAX_FAILED_STARTS:
                     return self._end(1)
-                await wait(self._stop, min(10.0, 0.1 * 2 ** min(failures, 10)))
+                await wait(self._stop, min(10.0, 0.1 * 2 ** min(spawn_errors, 10)))
                 continue
-            failures = 0
+            spawn_errors = 0
             code = await child.process.wait()
             child.close()
-            del self._children[place]
+            del self._children[number]
             if self._stop.is_set():
                 return _after_stop(child, code)
             if code == 0 and self._drain:
                 return 0
-            if child.renewing:
+            if child.restarting:
                 continue
-            young = child.age < YOUNG
+            how, young = exit_description(code), child.age < START_TIME
             if self._sources and not child.ready and (young or code not in NO_DATABASE):
-                log.error("worker %d %s; waiting for a change in %s", place, ended(code), self._sources.folder)
+                log.error("worker %d %s; waiting for a change in %s", number, how, self._sources.folder)
                 await wait_any(None, self._changed, self._stop)
                 continue
             # a child that was ready exited because of its work, so the others need not stop
-            if code in REFUSED and not ever and not child.ready:
+            if code in CANNOT_START and not exited_before and not child.ready:
                 return self._end(code)
-            never = never + 1 if young and not child.ready else 0
-            if never >= MOST_YOUNG_DEATHS:
-                log.error("worker %d %s; it failed to start %d times in a row, stopping all", place, ended(code), never)
+            failed_starts = failed_starts + 1 if young and not child.ready else 0
+            if failed_starts >= MAX_FAILED_STARTS:
+                log.error(
+                    "worker %d %s; it failed to start %d times in a row, stopping all", number, how, failed_starts
+                )
                 return self._end(1)
-            young_deaths = young_deaths + 1 if young else 0
-            ever = True
-            pause = min(10.0, 0.1 * 2 ** min(young_deaths, 10)) * random.uniform(0.5, 1.5)  # noqa: S311
-            log.warning("worker %d (process %d) %s; starting another", place, child.process.pid, ended(code))
+            early_exits = early_exits + 1 if young else 0
+            exited_before = True
+            pause = min(10.0, 0.1 * 2 ** min(early_exits, 10)) * random.uniform(0.5, 1.5)  # noqa: S311
+            log.warning("worker %d (process %d) %s; starting another", number, child.process.pid, how)
             await wait(self._stop, pause)
         return 0
 
-    async def _start(self, place: int) -> _Child:
-        heard, told = os.pipe()
+    async def _start(self, number: int) -> _Child:
+        read_end, write_end = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._commands[place],
+                *self._commands[number],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
-                env={**self._environment, TELL: str(told)},
+                env={**self._environment, REPORT_PIPE: str(write_end)},
                 cwd=self._folder,
-                pass_fds=(told,),
+                pass_fds=(write_end,),
                 start_new_session=True,  # a Ctrl-C in the terminal reaches children once, through the supervisor
             )
         except BaseException:
-            os.close(heard)
+            os.close(read_end)
             raise
         finally:
-            os.close(told)
-        child = self._children[place] = _Child(process, heard)
+            os.close(write_end)
+        child = self._children[number] = _Child(process, read_end)
         if self._stop.is_set():
             child.send(signal.SIGTERM)
         return child
@@ -196,7 +199,7 @@ class Supervisor:
         for child in self._children.values():
             child.send(number)
 
-    def _ask(self, number: signal.Signals) -> None:
+    def _forward_dump(self, number: signal.Signals) -> None:
         for child in self._children.values():
             if child.listens:  # before its signal handler is set, the signal would kill it
                 child.send(number)
@@ -204,50 +207,50 @@ class Supervisor:
     async def _watch(self) -> None:
         assert self._sources is not None
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_INTERVAL)
             if path := self._sources.changed():
                 log.info("%s changed; restarting", path)
                 self._changed.set()
                 self._changed.clear()
                 for child in self._children.values():
-                    child.renewing = True
+                    child.restarting = True
                     child.send(signal.SIGTERM)
 
 
 class _Child:
-    def __init__(self, process: asyncio.subprocess.Process, heard: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, pipe: int) -> None:
         self.process = process
-        self.renewing = False
-        self._born = time.monotonic()
-        self._heard = heard
-        self._said = b""
-        os.set_blocking(heard, False)
+        self.restarting = False
+        self._started_at = time.monotonic()
+        self._pipe = pipe
+        self._reports = b""
+        os.set_blocking(pipe, False)
 
     @property
     def listens(self) -> bool:
         """True if it has installed its signal handlers."""
-        return LISTENS in self._hear()
+        return LISTENS in self._read_reports()
 
     @property
     def ready(self) -> bool:
         """True if it was ever ready to claim work."""
-        return READY in self._hear()
+        return READY in self._read_reports()
 
     def close(self) -> None:
         """Read the last reports of a child that has exited, and close its pipe."""
-        self._hear()
-        os.close(self._heard)
-        self._heard = -1
+        self._read_reports()
+        os.close(self._pipe)
+        self._pipe = -1
 
-    def _hear(self) -> bytes:
-        if self._heard >= 0:
+    def _read_reports(self) -> bytes:
+        if self._pipe >= 0:
             with suppress(BlockingIOError):
-                self._said += os.read(self._heard, 4096)
-        return self._said
+                self._reports += os.read(self._pipe, 4096)
+        return self._reports
 
     @property
     def age(self) -> float:
-        return time.monotonic() - self._born
+        return time.monotonic() - self._started_at
 
     def send(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
@@ -256,5 +259,5 @@ class _Child:
 
 def _after_stop(child: _Child, code: int) -> int:
     # stopped before it had its signal handlers: it held no jobs
-    unheard = not child.listens and code == -signal.SIGTERM
-    return 0 if code == 0 or unheard else 1
+    before_handlers = not child.listens and code == -signal.SIGTERM
+    return 0 if code == 0 or before_handlers else 1

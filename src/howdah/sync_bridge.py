@@ -1,16 +1,18 @@
 """The sync bridge: an event loop in a thread, in which synchronous code runs asynchronous calls.
 
 There is one per process, created at the first call. A forked child has the object but not the thread, so it creates
-its own.
+its own. :func:`run_in_thread` runs one coroutine in a loop of its own instead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from howdah.errors import ConfigError
@@ -36,6 +38,32 @@ def call(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
 def is_of(loop: asyncio.AbstractEventLoop) -> bool:
     """Return whether this is the bridge's loop."""
     return _bridge is not None and _bridge.loop is loop
+
+
+def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work`` to its end in a new thread with its own event loop, for tests; a loop may be running here."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(asyncio.run(work))
+        except BaseException as error:
+            done.set_exception(error)
+
+    # Not asyncio.run here: it would unset the event loop that a test runner keeps for this thread. A daemon,
+    # so that Ctrl-C ends a test whose job never ends.
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(run,), name="howdah-testing", daemon=True).start()
+    return done.result()
+
+
+def refuse_in_loop(instead: str) -> None:
+    """Raise if an event loop is running, because a synchronous call would block it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ConfigError(f"an event loop is running here; {instead}")
 
 
 class SyncBridge:

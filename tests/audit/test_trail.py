@@ -9,8 +9,7 @@ import asyncpg
 import pytest
 
 from howdah import ConfigError, Event, NewEvent, Poison
-from howdah.audit import Actor, acting_as
-from howdah.audit.trail import AuditTrail
+from howdah.audit import Actor, AuditTrail, acting_as
 from howdah.control_plane.tokens import Tokens
 from howdah.jobs.filter import Filter
 from howdah.maintenance.pruner import Pruner, Retention

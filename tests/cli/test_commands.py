@@ -9,8 +9,7 @@ import json
 import pytest
 
 from howdah import Poison
-from howdah.cli import LAZY, common, output
-from howdah.cli import errors as failure
+from howdah.cli import LAZY, output, parameters
 from kit.node import drain
 
 SHOP = """
@@ -57,7 +56,7 @@ def test_help_is_there_for_every_command(howdah):
 
 
 def test_examples_in_the_code_are_true():
-    for module in (common, failure, output):
+    for module in (output, parameters):
         assert doctest.testmod(module).failed == 0
 
 

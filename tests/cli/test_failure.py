@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from howdah.cli.errors import INCOMPLETE, UNREACHABLE, explain
+from howdah.cli.output import INCOMPLETE, UNREACHABLE, explain
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from howdah import ConfigError
-from howdah.cli.flags import flags_of, given_flags
+from howdah.cli.parameters import flags_of, given_flags
 from howdah.option_types import Choice, Duration, Integer, List, Switch, Text
 from howdah.options import Given, check, option
 

@@ -10,7 +10,7 @@ import pytest
 
 from howdah import Howdah
 from howdah.cli import dev
-from howdah.cli.common import Target
+from howdah.cli.target import Target
 from howdah.options import Given
 from howdah.postgres import migrate
 from howdah.postgres.database import hide_password

@@ -14,8 +14,7 @@ from sqlalchemy import orm
 from ways import engine_for
 
 from howdah import ConfigError, Howdah, Task
-from howdah.contrib import wrap
-from howdah.contrib.parameters import colon, percent
+from howdah.contrib import colon, percent, wrap
 from howdah.postgres.database import Database
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from howdah import CodedError, Poison, RateLimited
-from howdah.error_codes import CODES, classify, code_of, coded, retries, wait_in
-from howdah.errors import ArgumentError
+from howdah.errors import ERROR_CODES, ArgumentError, code_of, coded, retries
+from howdah_agent.executors.classify import classify, wait_in
 from kit.node import drain, ended, eventually, job, node
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +51,7 @@ def test_words_are_looked_for_in_order_and_can_be_others():
 
 
 def test_a_class_says_how_many_retries_it_is_worth():
-    worth = {code: [retries(code, attempt) for attempt in (1, 2, 3, 100)] for code in CODES}
+    worth = {code: [retries(code, attempt) for attempt in (1, 2, 3, 100)] for code in ERROR_CODES}
     assert worth == {
         "RATE_LIMITED": [True, True, True, True],
         "AUTH_FAILED": [False, False, False, False],

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from howdah import Howdah, Retention
-from howdah.cli import serve
-from howdah.cli.common import Target
+from howdah.cli import control_plane
+from howdah.cli.target import Target
 from howdah.control_plane.options import ServeOptions
 from howdah.control_plane.server import ControlPlaneServer
 from kit.node import eventually
@@ -75,6 +75,6 @@ async def test_the_settings_may_say_otherwise(database, tmp_path, monkeypatch, w
     (tmp_path / "keeper.py").write_text("from howdah import Howdah\napp = Howdah()\n")
     (tmp_path / "howdah.toml").write_text("\n".join([*words, text]))
 
-    kept = ControlPlaneServer(serve._app(Target()), ServeOptions()).retention
+    kept = ControlPlaneServer(control_plane._app(Target()), ServeOptions()).retention
     monkeypatch.delitem(sys.modules, "keeper", raising=False)
     assert (kept.done, kept.failed) == (done * 86400, failed * 86400)

@@ -19,7 +19,7 @@ from howdah.control_plane.options import ServeOptions
 from howdah.control_plane.routes import ROUTES
 from howdah.control_plane.server import ControlPlaneServer
 from howdah.control_plane.tokens import Tokens
-from howdah.error_codes import CODES
+from howdah.errors import ERROR_CODES
 from howdah.postgres.database import Session
 from howdah.remote import messages as m
 from kit.roles import owner, serve_as_fleet
@@ -200,7 +200,7 @@ def test_every_status_and_code_is_there() -> None:
         code for file in sources for code in re.findall(r'RequestRejected\(\s*\d+,\s*"([A-Z_]+)"', file.read_text())
     }
     assert len(raised) > 5
-    assert [code for code in {*raised, *CODES} if f"`{code}`" not in PAGE] == []
+    assert [code for code in {*raised, *ERROR_CODES} if f"`{code}`" not in PAGE] == []
 
 
 def test_the_limits_are_those_of_the_code() -> None:

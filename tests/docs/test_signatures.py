@@ -15,7 +15,7 @@ import pytest
 
 import howdah
 from howdah.cli import LAZY, main
-from howdah.cli.flags import Flag
+from howdah.cli.parameters import Flag
 from howdah.events.consumer import ConsumerOptions, ConsumerSettings
 from howdah.table.options import TableOptions, TableSettings
 from howdah.webhooks.webhook import Webhook, WebhookSettings

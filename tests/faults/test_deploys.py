@@ -8,7 +8,7 @@ import time
 import pytest
 
 from howdah import Howdah, SchemaError
-from howdah.cli.errors import explain
+from howdah.cli.output import explain
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from kit.command import Command

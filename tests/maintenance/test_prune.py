@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from howdah import Poison, Retention
-from howdah.maintenance.loops import MaintenanceLoops
+from howdah.maintenance import MaintenanceLoops
 from howdah.maintenance.pruner import DAY, Pruned, Pruner
 from kit.node import drain, job, state
 from kit.roles import OWNER, worker

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from howdah import telemetry
-from howdah.maintenance import loops as module
-from howdah.maintenance.loops import Repair
+from howdah import maintenance, telemetry
+from howdah.maintenance import Repair
 from howdah.postgres.database import Session
 from kit.interleave_jobs import lay
 from kit.job_invariants import wrongs
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def repair(database, monkeypatch):
-    monkeypatch.setattr(module, "PACE", 0.0)
+    monkeypatch.setattr(maintenance, "REPAIR_INTERVAL", 0.0)
     session = Session(database, "upkeep")
     yield Repair(database, session)
     await session.close()
@@ -45,7 +44,7 @@ async def test_a_job_in_no_place_runs_again_and_is_charged_a_crash(app, note, co
     await conn.execute("delete from howdah.ready where lo = $1", lost.id)
     assert await wrongs(conn) == [f"job {lost.id} is in no place"]
 
-    await repair.look()
+    await repair.run()
     assert await wrongs(conn) == []
     assert [(facts["requeued"], facts["ended"], facts["leases"]) for facts in heard] == [(1, 0, 0)]
     assert "in no place" in caplog.text
@@ -62,7 +61,7 @@ async def test_a_job_in_no_place_without_an_attempt_left_fails(app, conn, repair
 
     made = await once.using(key="k").enqueue()
     await conn.execute("delete from howdah.ready")
-    await repair.look()
+    await repair.run()
 
     assert await wrongs(conn) == []
     row = await conn.fetchrow("select state, error from howdah.jobs where id = $1", made.id)
@@ -75,22 +74,22 @@ async def test_jobs_in_their_places_are_left_alone(conn, repair, heard):
     """One in every place: ready, later, leased, retried under a lease that lives, done, failed."""
     ground = await lay(conn)
     before = await ground.portrait(conn)
-    await repair.look()
+    await repair.run()
 
     assert await ground.portrait(conn) == before
     assert heard == []
 
 
 async def test_it_looks_at_all_of_them_part_by_part(app, note, conn, repair, heard, monkeypatch):
-    monkeypatch.setattr(module, "JOBS_AT_ONCE", 7)
+    monkeypatch.setattr(maintenance, "JOBS_AT_ONCE", 7)
     made = await app.enqueue_many(note.job(n) for n in range(50))
     await conn.execute("delete from howdah.ready")
     for _ in range(8):
-        await repair.look()
+        await repair.run()
 
     assert sum(facts["requeued"] for facts in heard) == len(made)
     assert await wrongs(conn) == []
-    await repair.look()
+    await repair.run()
     assert await conn.fetchval("select next_id from howdah.repair_state") == made[6].id + 1, "and begins anew"
 
 
@@ -101,13 +100,13 @@ async def test_a_lease_of_which_nothing_is_left_ends(conn, repair, heard):
         " generate_series(lo, hi - 1) i where not exists (select from howdah.gone g where g.id = i)"
         " on conflict do nothing"
     )
-    await repair.look()
+    await repair.run()
     assert await conn.fetchval("select count(*) from howdah.lease") == 1, "it is too young"
     await conn.execute("update howdah.lease set claimed_at = now() - interval '2 minutes'")
-    await repair.look()
+    await repair.run()
     assert await conn.fetchval("select count(*) from howdah.lease") == 1, "its last job has just ended"
     await conn.execute("update howdah.done set finished_at = now() - interval '2 minutes'")
-    await repair.look()
+    await repair.run()
 
     assert await conn.fetchval("select count(*) from howdah.lease") == 0
     assert [facts["leases"] for facts in heard] == [1]
@@ -118,7 +117,7 @@ async def test_a_lease_whose_jobs_no_longer_exist_ends(conn, repair, heard):
     await conn.execute("delete from howdah.later; delete from howdah.done; delete from howdah.ready")
     await conn.execute("delete from howdah.job_key; delete from howdah.job")
     await conn.execute("update howdah.lease set claimed_at = now() - interval '2 minutes'")
-    await repair.look()
+    await repair.run()
 
     assert await conn.fetchval("select count(*) from howdah.lease") == 0
     assert [(facts["requeued"], facts["leases"]) for facts in heard] == [(0, 1)]
@@ -131,7 +130,7 @@ async def test_nothing_is_found_while_jobs_are_on_the_move(app, note, conn, repa
     working = asyncio.create_task(drain(app))
     looks = 0
     while not working.done():
-        await repair.look()
+        await repair.run()
         looks += 1
     await working
 

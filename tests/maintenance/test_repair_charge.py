@@ -9,10 +9,9 @@ import asyncpg
 import pytest
 from prometheus_client import generate_latest
 
-from howdah import Poison, telemetry
+from howdah import Poison, maintenance, telemetry
 from howdah.diagnose.doctor import Doctor
-from howdah.maintenance import loops as module
-from howdah.maintenance.loops import Repair
+from howdah.maintenance import Repair
 from howdah.observe.prometheus import Metrics
 from howdah.postgres.database import Session
 from kit.interleave import switch_off
@@ -133,20 +132,20 @@ async def test_a_job_in_two_places_is_left_to_the_doctor(app, note, conn, second
 
 
 async def test_nodes_share_one_position_and_one_pace(app, note, database, conn, monkeypatch):
-    monkeypatch.setattr(module, "JOBS_AT_ONCE", 4)
-    monkeypatch.setattr(module, "PACE", 3600.0)
+    monkeypatch.setattr(maintenance, "JOBS_AT_ONCE", 4)
+    monkeypatch.setattr(maintenance, "REPAIR_INTERVAL", 3600.0)
     made = [each.id for each in await app.enqueue_many(note.job(n) for n in range(10))]
     sessions = [Session(database, "upkeep") for _ in range(2)]
     one, other = (Repair(database, session) for session in sessions)
     position = "select next_id from howdah.repair_state"
-    await one.look()
-    await other.look()
+    await one.run()
+    await other.run()
     assert await conn.fetchval(position) == made[4], "the second one comes too early"
     await conn.execute("update howdah.repair_state set looked_at = now() - interval '2 hours'")
-    await other.look()
+    await other.run()
     assert await conn.fetchval(position) == made[8], "it goes on where the other one was"
     await conn.execute("update howdah.repair_state set looked_at = now() + interval '2 hours'")
-    await one.look()
+    await one.run()
     assert await conn.fetchval(position) == 0, "a clock that went back does not stop it"
     for session in sessions:
         await session.close()
@@ -198,7 +197,7 @@ async def test_open_enqueues_of_every_isolation_level_are_left_alone(app, note, 
 
 
 async def test_metrics_and_doctor_say_that_something_was_repaired(app, note, database, conn, monkeypatch):
-    monkeypatch.setattr(module, "PACE", 0.0)
+    monkeypatch.setattr(maintenance, "REPAIR_INTERVAL", 0.0)
     await app.enqueue_many(note.job(n) for n in range(3))
 
     async def doctor():
@@ -209,7 +208,7 @@ async def test_metrics_and_doctor_say_that_something_was_repaired(app, note, dat
     metrics = Metrics()
     unsubscribe = telemetry.subscribe(metrics.on_event)
     session = Session(database, "upkeep")
-    await Repair(database, session).look()
+    await Repair(database, session).run()
     await session.close()
     unsubscribe()
     scraped = samples(generate_latest(metrics).decode())

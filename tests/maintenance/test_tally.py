@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from howdah.maintenance.loops import MaintenanceLoops
+from howdah.maintenance import MaintenanceLoops
 from howdah.maintenance.pruner import Retention
 from kit.node import drain
 

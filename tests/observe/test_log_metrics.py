@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from howdah import Backoff, Howdah
-from howdah.cli.node import NodeProcess
+from howdah.cli.worker import NodeProcess
 from howdah.observe import sampler as census
 from howdah.observe.node import NodeObserver, observe_node
 from howdah.observe.prometheus import Metrics

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from howdah import Columns, Howdah, Where
-from howdah.cli.node import NodeProcess
+from howdah.cli.worker import NodeProcess
 from howdah.observe.logs import subscribe_logs
 from howdah.observe.node import NodeObserver, observe_node
 from howdah.observe.prometheus import Metrics

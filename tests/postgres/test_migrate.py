@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from howdah import Howdah, SchemaError
-from howdah.cli.errors import explain
+from howdah.cli.output import explain
 from howdah.diagnose.doctor import Doctor
 from howdah.diagnose.finding import Finding
 from howdah.postgres import migrate

@@ -17,7 +17,7 @@ from howdah.testing import (
     refute_enqueued,
     refute_enqueued_sync,
 )
-from howdah.testing.wording import line
+from howdah.testing.assertions import _line
 from kit.node import state
 
 pytestmark = pytest.mark.anyio
@@ -275,4 +275,4 @@ async def test_a_long_job_is_cut_in_messages(app):
 
     await long.enqueue("x" * 5000)
     [job] = await assert_enqueued(app, long)
-    assert len(line(job)) < 400
+    assert len(_line(job)) < 400

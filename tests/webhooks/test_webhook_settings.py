@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from howdah import ConfigError, config
-from howdah.cli.common import Target
+from howdah.cli.target import Target
 from howdah.options import Given
 from howdah.webhooks.webhook import EVENTS
 from kit.webhook_receiver import SECRET

@@ -9,50 +9,50 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from howdah.cli.startup import prepare
 from howdah.version import __version__
 
 LAZY = {
-    "audit": ("howdah.cli.audit:audit", "List audit entries: who did what."),
+    "audit": ("howdah.cli.listings:audit", "List audit entries: who did what."),
     "bench": ("howdah_lab.bench.command:bench", "Benchmark Howdah on this machine."),
     "cancel": ("howdah.cli.actions:cancel", "Cancel queued or running jobs."),
-    "completion": ("howdah.cli.completion:completion", "Print the shell completion script."),
+    "completion": ("howdah.cli:completion", "Print the shell completion script."),
     "consumers": ("howdah.cli.consumers:consumers", "List the consumers of the event log; pause, replay, skip."),
     "delete": ("howdah.cli.actions:delete", "Delete queued or finished jobs."),
     "demo": ("howdah_lab.demo.command:demo", "Run a demo workload on a private PostgreSQL."),
     "dev": ("howdah.cli.dev:dev", "Run your app on a private PostgreSQL, with reload."),
-    "doctor": ("howdah.cli.doctor:doctor", "Check the database and the nodes for problems."),
-    "drain": ("howdah.cli.nodes:drain", "Drain nodes: they finish their jobs and exit."),
-    "enqueue": ("howdah.cli.enqueue:enqueue", "Enqueue one job."),
-    "failures": ("howdah.cli.failures:failures", "Group failed jobs by error."),
+    "doctor": ("howdah.cli.diagnose:doctor", "Check the database and the nodes for problems."),
+    "drain": ("howdah.cli.listings:drain", "Drain nodes: they finish their jobs and exit."),
+    "enqueue": ("howdah.cli.jobs:enqueue", "Enqueue one job."),
+    "failures": ("howdah.cli.jobs:failures", "Group failed jobs by error."),
     "job": ("howdah.cli.jobs:job", "Show everything about one job."),
     "jobs": ("howdah.cli.jobs:jobs", "List jobs, newest first."),
     "log": ("howdah.cli.log:log", "Show, read and append to the event log."),
-    "migrate": ("howdah.cli.migrate:migrate", "Migrate the schema to the version of this release."),
+    "migrate": ("howdah.cli.maintenance:migrate", "Migrate the schema to the version of this release."),
     "move": ("howdah.cli.actions:move", "Move queued jobs to another queue."),
-    "nodes": ("howdah.cli.nodes:nodes", "List the nodes."),
-    "pause": ("howdah.cli.queues:pause", "Stop claiming from queues."),
-    "prune": ("howdah.cli.prune:prune", "Delete finished jobs past their retention."),
-    "queues": ("howdah.cli.queues:queues", "List the queues with their counts."),
+    "nodes": ("howdah.cli.listings:nodes", "List the nodes."),
+    "pause": ("howdah.cli.listings:pause", "Stop claiming from queues."),
+    "prune": ("howdah.cli.maintenance:prune", "Delete finished jobs past their retention."),
+    "queues": ("howdah.cli.listings:queues", "List the queues with their counts."),
     "reprioritize": ("howdah.cli.actions:reprioritize", "Change the priority of queued jobs."),
-    "resume": ("howdah.cli.queues:resume", "Resume paused queues."),
+    "resume": ("howdah.cli.listings:resume", "Resume paused queues."),
     "retry": ("howdah.cli.actions:retry", "Put failed or cancelled jobs back into their queue."),
-    "schedules": ("howdah.cli.schedules:schedules", "List, pause and resume schedules."),
+    "schedules": ("howdah.cli.listings:schedules", "List, pause and resume schedules."),
     "sidecar": ("howdah_agent.sidecar.command:sidecar", "Run a sidecar: clones, runs an agent, commits and pushes."),
-    "serve": ("howdah.cli.serve:serve", "Run a control plane for workers without a database."),
+    "serve": ("howdah.cli.control_plane:serve", "Run a control plane for workers without a database."),
     "table": (
         "howdah.cli.table:table",
         "Check and manage tables used as work queues.",
     ),
-    "token": ("howdah.cli.token:token", "Create, list and revoke API tokens."),
+    "token": ("howdah.cli.control_plane:token", "Create, list and revoke API tokens."),
     "top": ("howdah.cli.top:top", "Show queues, nodes, running jobs and consumers, live."),
     "torture": (
         "howdah_lab.torture.command:torture",
         "Inject faults and check that nothing is lost or doubled.",
     ),
-    "why": ("howdah.cli.why:why", "Explain why a job, a consumer or a table row is not running."),
+    "why": ("howdah.cli.diagnose:why", "Explain why a job, a consumer or a table row is not running."),
     "webhooks": ("howdah.cli.webhooks:webhooks", "List and test webhooks."),
     "worker": ("howdah.cli.worker:worker", "Run a worker node."),
 }
@@ -102,7 +102,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a known error is printed as one line on stderr, with an exit code."""
-        from howdah.cli.errors import explain
+        from howdah.cli.output import explain
 
         try:
             return super().invoke(ctx)
@@ -125,3 +125,18 @@ def main() -> None:
     howdah migrate --dsn postgresql:///app   prepare a database
     howdah worker -a shop.jobs:app           run a node
     """
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for a shell.
+
+    \b
+    eval "$(howdah completion bash)"
+    howdah completion zsh > ~/.zfunc/_howdah
+    howdah completion fish > ~/.config/fish/completions/howdah.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(main, {}, "howdah", "_HOWDAH_COMPLETE").source())

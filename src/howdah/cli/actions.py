@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from howdah.cli.common import Target, as_json, finish, run, targeted
-from howdah.cli.errors import INCOMPLETE
-from howdah.cli.output import dump, show
+from howdah.cli.output import INCOMPLETE, dump, finish, show
+from howdah.cli.parameters import as_json
 from howdah.cli.selection import MOST, JobSelection, choosing, confirm
+from howdah.cli.target import Target, run, targeted
 from howdah.jobs.actions import CHUNK, ActionProgress, Verb
 from howdah.jobs.admin import Admin
 from howdah.jobs.rows import ActionResult

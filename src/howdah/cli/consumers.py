@@ -1,27 +1,23 @@
-"""`howdah consumers`: list and manage the consumers of the event log."""
+"""`howdah consumers`: list and manage the consumers of the event log, and their parked events."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TextIO, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TextIO
 
 import asyncpg
 import click
 import msgspec
 
-from howdah.cli.common import POSITION, Target, as_json, finish, run, targeted, user
-from howdah.cli.errors import INCOMPLETE, one_line
-from howdah.cli.output import age, cell, dump, printable, show
-from howdah.cli.parked import parked
-from howdah.cli.replay import PLACES, WHERE, replay, wait, words_of
+from howdah.cli.consumer_position import replay, reset, skip, wait, with_admin
+from howdah.cli.output import INCOMPLETE, age, cell, dump, finish, one_line, printable, show
+from howdah.cli.parameters import POSITION, as_json, read_ids
 from howdah.cli.selection import confirm
+from howdah.cli.target import Target, targeted, user
 from howdah.errors import HowdahError
-from howdah.events.admin import LogAdmin, To
-from howdah.events.consumer import MOST_PARTITIONS
-from howdah.events.rows import ConsumerRow
+from howdah.events.admin import LARGEST_PAGE, LogAdmin
+from howdah.events.rows import ConsumerRow, ParkedRow
 
-T = TypeVar("T")
-PART = click.IntRange(0, MOST_PARTITIONS - 1)
 COLUMNS: dict[str, Callable[[ConsumerRow], object]] = {
     "name": lambda row: row.name,
     "state": lambda row: row.state,
@@ -32,6 +28,17 @@ COLUMNS: dict[str, Callable[[ConsumerRow], object]] = {
     "rate": lambda row: row.rate,
     "parked": lambda row: row.parked,
     "last error": lambda row: error_of(row),
+}
+PARKED_COLUMNS: dict[str, Callable[[ParkedRow], object]] = {
+    "position": lambda row: row.position,
+    "consumer": lambda row: row.consumer,
+    "stream": lambda row: row.stream,
+    "version": lambda row: row.version,
+    "type": lambda row: row.type,
+    "parked at": lambda row: row.parked_at,
+    "failures": lambda row: row.failures,
+    "retry": lambda row: "wanted" if row.wanted_at else None,
+    "error": lambda row: one_line(f"{row.error}: {row.message}"),
 }
 
 
@@ -53,7 +60,7 @@ def consumers(ctx: click.Context, target: Target, as_json: bool) -> None:
         if as_json or target != Target():
             raise click.UsageError(f"options go behind the verb: howdah consumers {ctx.invoked_subcommand} … --dsn …")
         return
-    found = acted(target, LogAdmin.consumers)
+    found = with_admin(target, LogAdmin.consumers)
     show(found, COLUMNS, as_json=as_json, empty="no consumers yet; declare one with app.consumer(…), and run a worker")
 
 
@@ -67,12 +74,12 @@ def show_(target: Target, name: str, as_json: bool) -> None:
     \b
     howdah consumers show order-totals
     """
-    found = acted(target, lambda admin: admin.consumers(name))
+    found = with_admin(target, lambda admin: admin.consumers(name))
     if as_json:
         dump(found)
         return
-    for place, row in enumerate(found):
-        if place:
+    for number, row in enumerate(found):
+        if number:
             click.echo()
         describe(row)
 
@@ -87,7 +94,7 @@ def pause(target: Target, name: str, by: str | None) -> None:
     \b
     howdah consumers pause order-totals
     """
-    acted(target, lambda admin: admin.pause(name, by or user()))
+    with_admin(target, lambda admin: admin.pause(name, by or user()))
     click.echo(f"consumer {name!r} is paused")
 
 
@@ -102,55 +109,9 @@ def resume(target: Target, name: str) -> None:
     \b
     howdah consumers resume order-totals
     """
-    rested = acted(target, lambda admin: admin.resume(name))
-    click.echo(f"consumer {name!r} {'resumed' if rested else 'was neither paused nor halted'}")
-    finish(0 if rested else INCOMPLETE)
-
-
-@consumers.command()
-@click.argument("name")
-@click.option("--to", type=WHERE, metavar="PLACE", required=True, help=PLACES)
-@click.option("--part", type=PART, metavar="N", help="Only this partition.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@targeted
-def reset(target: Target, name: str, to: To, part: int | None, yes: bool) -> None:
-    """Set the position of a consumer: events in between are processed again, or skipped. A halted one resumes.
-
-    Its read model stays as it is. Make it empty first, or let the consumer write so that twice does no harm.
-
-    \b
-    howdah consumers reset order-totals --to 1200
-    howdah consumers reset order-totals --to 2030-01-31T12:00:00Z --yes
-    """
-    which = f"consumer {name!r}" if part is None else f"part {part} of consumer {name!r}"
-    confirm(f"reset {which} to {words_of(to)}", yes)
-    position = acted(target, lambda admin: admin.reset(name, to, part=part))
-    click.echo(f"{which} continues after position {position}")
-
-
-@consumers.command()
-@click.argument("name")
-@click.option("--part", type=PART, metavar="N", help="Only this partition.  [default: all that failed]")
-@click.option("--event", type=POSITION, metavar="POSITION", help="Only if it failed on this event.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@targeted
-def skip(target: Target, name: str, part: int | None, event: int | None, yes: bool) -> None:
-    """Skip the event a consumer failed on, and resume after it.
-
-    Skips the event that the question names, and no other one it may fail on meanwhile.
-
-    \b
-    howdah consumers skip order-totals --event 1017
-    """
-    events = None if event is None else [event]
-    if not yes:
-        rows = acted(target, lambda admin: admin.consumers(name))
-        failing = [row.error_position for row in rows if row.error_position and part in (None, row.part)]
-        events = events or failing or None
-        if events:
-            confirm(f"leave out event {', '.join(map(str, events))} for consumer {name!r}", yes)
-    for position in acted(target, lambda admin: admin.skip(name, part=part, events=events)):
-        click.echo(f"consumer {name!r} leaves out event {position}")
+    resumed = with_admin(target, lambda admin: admin.resume(name))
+    click.echo(f"consumer {name!r} {'resumed' if resumed else 'was neither paused nor halted'}")
+    finish(0 if resumed else INCOMPLETE)
 
 
 @consumers.command()
@@ -164,7 +125,7 @@ def forget(target: Target, name: str, yes: bool) -> None:
     howdah consumers forget order-totals-old --yes
     """
     confirm(f"forget consumer {name!r}, its checkpoint and what it parked", yes)
-    acted(target, lambda admin: admin.forget(name))
+    with_admin(target, lambda admin: admin.forget(name))
     click.echo(f"consumer {name!r} is forgotten")
 
 
@@ -186,25 +147,108 @@ def switch(target: Target, old: str, new: str, file: TextIO) -> None:
     if not statement.strip():
         raise click.UsageError("--sql holds no statement")
     try:
-        position = acted(target, lambda admin: admin.switch(old, new, statement))
+        position = with_admin(target, lambda admin: admin.switch(old, new, statement))
     except asyncpg.PostgresError as error:
         raise HowdahError(f"the statements failed, so nothing was changed: {error}") from error
     click.echo(f"switched: consumer {new!r} is at position {position}, {old!r} is paused")
 
 
-consumers.add_command(replay)
-consumers.add_command(wait)
-consumers.add_command(parked)
+@click.group()
+def parked() -> None:
+    """List, retry and drop events on which a consumer with on_failure="park" failed.
+
+    \b
+    howdah consumers parked list
+    howdah consumers parked retry order-totals 1042
+    """
 
 
-def acted(target: Target, act: Callable[[LogAdmin], Awaitable[T]]) -> T:
-    """Run an action with the admin of the event log."""
+@parked.command("list")
+@click.argument("name", required=False)
+@click.option("--after", type=POSITION, default=0, metavar="POSITION", help="Only events after it: the next page.")
+@click.option("-n", "--limit", type=click.IntRange(1, LARGEST_PAGE), default=50, show_default=True)
+@as_json
+@targeted
+def list_parked(target: Target, name: str | None, after: int, limit: int, as_json: bool) -> None:
+    """List the parked events of one consumer, or of all, oldest first. `--json` has data and traceback.
 
-    async def main() -> T:
-        async with target.log() as log:
-            return await act(log.admin)
+    \b
+    howdah consumers parked list order-totals
+    """
 
-    return run(main())
+    async def read(admin: LogAdmin) -> Sequence[ParkedRow]:
+        if name is not None:
+            await admin.stands(name)  # raises if there is no consumer of this name
+        return await admin.parked(name, after=after, limit=limit)
+
+    found = with_admin(target, read)
+    show(found, PARKED_COLUMNS, as_json=as_json, empty="no parked events")
+    if len(found) == limit and not as_json:
+        click.echo(f"later ones: --after {found[-1].position}", err=True)
+
+
+@parked.command()
+@click.argument("name")
+@click.argument("positions", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All parked events of the consumer.")
+@as_json
+@targeted
+def retry(target: Target, name: str, positions: Sequence[str], everything: bool, as_json: bool) -> None:
+    """Retry parked events on the node that owns the consumer; an event that fails again stays parked.
+
+    Their streams may have gone on since. Exits 1 when some are not parked.
+
+    \b
+    howdah consumers parked retry order-totals 1042 1050-1060
+    """
+    wanted = read_positions(positions, everything)
+    report(
+        with_admin(target, lambda admin: admin.retry_parked(name, wanted)), wanted, "to be tried again", as_json=as_json
+    )
+
+
+@parked.command()
+@click.argument("name")
+@click.argument("positions", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All parked events of the consumer.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask, with --all.")
+@as_json
+@targeted
+def drop(target: Target, name: str, positions: Sequence[str], everything: bool, yes: bool, as_json: bool) -> None:
+    """Drop parked events: the consumer never processes them. They stay in the log.
+
+    Exits 1 when some are not parked.
+
+    \b
+    howdah consumers parked drop order-totals 1042
+    """
+    wanted = read_positions(positions, everything)
+    if wanted is None:
+        confirm(f"drop all that consumer {name!r} parked", yes)
+    report(with_admin(target, lambda admin: admin.drop_parked(name, wanted)), wanted, "dropped", as_json=as_json)
+
+
+for each in (reset, replay, skip, wait, parked):
+    consumers.add_command(each)
+
+
+def read_positions(positions: Sequence[str], everything: bool) -> list[int] | None:
+    """Return the given positions; ``None`` for all."""
+    if bool(positions) == everything:
+        raise click.UsageError("say which events: positions such as 5 7 10-20, or --all")
+    return None if everything else read_ids(positions, "position")
+
+
+def report(did: Sequence[int], wanted: list[int] | None, what: str, *, as_json: bool) -> None:
+    """Print the results; exit 1 unless every event was processed."""
+    left = sorted(set(wanted or ()) - set(did))
+    if as_json:
+        dump({"did": did, "not_parked": left})
+    else:
+        click.echo(f"{what}: {len(did)} of {len(did) + len(left)} events")
+        if left:
+            click.echo(f"not parked: {', '.join(map(str, left[:20]))}{', …' if len(left) > 20 else ''}")
+    finish(INCOMPLETE if left else 0)
 
 
 def describe(row: ConsumerRow) -> None:

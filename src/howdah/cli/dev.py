@@ -1,4 +1,4 @@
-"""`howdah dev`: run an app on a private PostgreSQL, restarted when its code changes."""
+"""`howdah dev`: a private PostgreSQL, a node and the dashboard, restarted when a file changes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from urllib.parse import urlsplit
 import click
 
 from howdah.app import Howdah
-from howdah.cli.common import Target, app_name, configure_logs, finish, names_a_database, targeted
-from howdah.cli.flags import flags_of
+from howdah.child_process import LISTENS, READY, follow_parent, report_to_parent
 from howdah.cli.node import reach
+from howdah.cli.output import explain, finish
+from howdah.cli.parameters import flags_of
+from howdah.cli.target import Target, app_name, configure_logs, names_a_database, targeted
 from howdah.cli.worker import supervise
 from howdah.config import DEV_NOTE, load_app
-from howdah.control_plane.dashboard import address_of, browse, take_port
+from howdah.control_plane.dashboard import address_of, browse, serve_dashboard, take_port
+from howdah.control_plane.options import ServeOptions
 from howdah.errors import DatabaseUnreachable, SchemaError
+from howdah.loops import on_signals
 from howdah.options import options_of
 from howdah.postgres import migrate
 from howdah.postgres.database import Database, hide_password
@@ -32,7 +36,8 @@ FOLDER = Path(".howdah")
 PATIENCE = 30.0
 LOOK_EVERY = 0.1
 WORKER = (sys.executable, "-m", "howdah", "worker")
-DASHBOARD = (sys.executable, "-m", "howdah.cli.local_dashboard")
+DASHBOARD = (sys.executable, "-m", "howdah.cli.dev")
+"""The dashboard of the app alone: this module, run as a program."""
 
 
 @click.command()
@@ -156,3 +161,35 @@ async def _show(address: str) -> None:
             writer.close()
             browse(address)
             return
+
+
+@click.command()
+@targeted
+@click.option("--port", type=int, required=True)
+def local_dashboard(target: Target, port: int) -> None:
+    """Serve it to this machine until a signal."""
+    settings = target.settings()
+    configure_logs(settings)
+    try:
+        asyncio.run(_serve(target.app(), port, settings.of(ServeOptions).trace_url))
+    except Exception as error:
+        known = explain(error)
+        if known is None:
+            raise
+        click.echo(f"howdah: the dashboard: {known[0]}", err=True)
+        sys.exit(known[1])
+
+
+async def _serve(app: Howdah, port: int, trace_url: str | None) -> None:
+    over, loop = asyncio.Event(), asyncio.get_running_loop()
+    on_signals(over.set, over.set)
+    report_to_parent(LISTENS)
+    follow_parent(lambda: loop.call_soon_threadsafe(over.set))
+    async with serve_dashboard(app, take_port(port), trace_url):
+        report_to_parent(READY)
+        await over.wait()
+    await app.close()
+
+
+if __name__ == "__main__":
+    local_dashboard()

@@ -9,10 +9,10 @@ from typing import Any
 import click
 import msgspec
 
-from howdah.cli.common import POSITION, Target, as_json, run, targeted
-from howdah.cli.enqueue import read_json
-from howdah.cli.errors import one_line
-from howdah.cli.output import age, cell, dump, show
+from howdah.cli.jobs import read_json
+from howdah.cli.output import age, cell, dump, one_line, show
+from howdah.cli.parameters import POSITION, as_json
+from howdah.cli.target import Target, run, targeted
 from howdah.errors import ArgumentError
 from howdah.events.event import Appended, Event, NewEvent
 from howdah.events.read import LARGEST_PAGE

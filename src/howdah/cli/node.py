@@ -1,4 +1,4 @@
-"""A node as a process: start-up, signals, and an exit that no handler can prevent."""
+"""A node as a process: its event loop, signals, and an exit that no handler can prevent."""
 
 from __future__ import annotations
 
@@ -17,27 +17,207 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from howdah import telemetry
-from howdah.app import Howdah
-from howdah.cli import event_loop as loop
-from howdah.cli import startup as early
-from howdah.cli.errors import INCOMPLETE, UNREACHABLE, explain
+from howdah.child_process import LISTENS, READY, follow_parent, report_to_parent
+from howdah.cli import startup
+from howdah.cli.output import INCOMPLETE, UNREACHABLE, explain
+from howdah.cli.startup import DUMP_SIGNALS
 from howdah.loops import Outage, on_signals, wait
 from howdah.node.heartbeat import HeartbeatThread
-from howdah.observe.health import NodeStatus
-from howdah.observe.node import observe_node
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
-from howdah.runtime import DatabaseNode
-from howdah.supervised import LISTENS, READY, follow_parent, tell_parent
-from howdah.table.admin import counting
-from howdah.table.source import OpenTableSource
 from howdah.worker.attempt import Attempt
+from howdah.worker.cancellation import make_task
 from howdah.worker.options import WorkerOptions
 
-QUESTIONS = (signal.SIGUSR1, signal.SIGTTIN)
+T = TypeVar("T")
+log = logging.getLogger("howdah")
+
+RELEASE_TIMEOUT = 5.0
+"""Seconds to exit after the second signal, whatever does not respond."""
+
+EXIT_TIMEOUT = 15.0
+"""Seconds to exit after the grace period, whatever does not respond."""
+
+MOST_EXITS = 1000
+"""Maximum number of restarts of the loop before the process exits."""
+
+
+class RunnableNode(Protocol):
+    """A node, with a database or behind a control plane."""
+
+    heartbeat_thread: HeartbeatThread | None
+
+    @property
+    def running(self) -> list[Attempt]: ...
+
+    async def run(self) -> None: ...
+
+    def stop(self, *, now: bool = False) -> None: ...
+
+
+N = TypeVar("N", bound=RunnableNode)
+
+
+class Process(Generic[N]):
+    """Runs a node until a signal stops it or, with `--drain`, until the queues are empty."""
+
+    def __init__(self, node: N, options: WorkerOptions) -> None:
+        self._node = node
+        self._options = options
+        self._stop = asyncio.Event()
+        self._threads = ThreadPoolExecutor(thread_name_prefix="howdah-default")
+
+    async def run(self) -> None:
+        """Run the node and handle signals."""
+        here = asyncio.get_running_loop()
+        here.set_default_executor(self._threads)
+        undo = on_signals(self._drain, self._release_now)
+        dump_on_signals(self._running)
+        follow_parent(lambda: here.call_soon_threadsafe(self._orphaned))
+        report_to_parent(LISTENS)
+        unsubscribe = telemetry.subscribe(_report_ready)
+        if startup.stopped:
+            self._drain()
+        try:
+            async with self._observed():
+                if await self._ready():
+                    await self._node.run()
+        finally:
+            unsubscribe()
+            undo()
+        incomplete = getattr(self._node, "incomplete", False)
+        if incomplete:
+            log.error(
+                "some outcomes are not recorded: the database does not answer, or a transaction has locked their rows; "
+                "the jobs run again when their leases expire"
+            )
+        self._leave(INCOMPLETE if incomplete else 0)
+        if incomplete:
+            raise SystemExit(INCOMPLETE)
+
+    async def _ready(self) -> bool:
+        """Wait until the node can start; false if stopped meanwhile."""
+        return True
+
+    def _observed(self) -> AbstractAsyncContextManager[object]:
+        return nullcontext()
+
+    def _running(self) -> list[Attempt]:
+        return self._node.running
+
+    def _loop_lag(self) -> float:
+        heartbeat_thread = self._node.heartbeat_thread
+        return heartbeat_thread.loop_lag if heartbeat_thread else 0.0
+
+    def _drain(self) -> None:
+        log.info("draining: %s, up to %g s; again to hand back now", self._count_running(), self._options.grace)
+        self._stop.set()
+        self._node.stop()
+        asyncio.get_running_loop().call_later(self._options.grace + EXIT_TIMEOUT, self._abandon)
+
+    def _release_now(self) -> None:
+        log.info("handing back: %s", self._count_running())
+        self._stop.set()
+        self._node.stop(now=True)
+        asyncio.get_running_loop().call_later(RELEASE_TIMEOUT, self._abandon)
+
+    def _orphaned(self) -> None:
+        log.error("the supervisor is gone; handing back: %s", self._count_running())
+        self._stop.set()
+        self._node.stop(now=True)
+
+    def _abandon(self) -> None:
+        log.error("could not hand back in time; the jobs run again when their leases expire")
+        logging.shutdown()
+        os._exit(INCOMPLETE)
+
+    def _count_running(self) -> str:
+        running = len(self._running())
+        return f"{running} {'job' if running == 1 else 'jobs'} running"
+
+    def _leave(self, code: int) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        threads = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
+        for thread in threads:
+            thread.join(0.1 / len(threads))  # idle ones are on their way out
+        stubborn = len(self._running()) + sum(thread.is_alive() for thread in threads)
+        if stubborn:
+            # their jobs are released already; a thread or task that continues would keep the process alive for ever
+            log.warning("%d handlers did not end when cancelled; leaving without them", stubborn)
+            logging.shutdown()
+            os._exit(code)
+
+
+def _report_ready(name: str, _facts: Mapping[str, Any]) -> None:
+    if name == "node.start":
+        report_to_parent(READY)
+
+
+async def reach(database: Database, timeout: float, stop: asyncio.Event) -> bool:
+    """Wait for a database with the right schema, at most ``timeout`` seconds; false when stopped meanwhile."""
+    deadline = time.monotonic() + timeout
+    outage = Outage("connect")
+    while not stop.is_set():
+        try:
+            await migrate.check(database)
+        except Exception as error:
+            known = explain(error)
+            if known is None or known[1] != UNREACHABLE or time.monotonic() >= deadline:
+                raise
+            await wait(stop, outage.fail(error))
+        else:
+            outage.heal()
+            return True
+    return False
+
+
+def run_fast(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, on uvloop where it is installed."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    try:
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    except ImportError:
+        pass
+    # Objects loaded so far stay: without freeze() each full collection would examine them, a pause of about 20 ms.
+    gc.collect()
+    gc.freeze()
+    return run_loop(main, factory)
+
+
+def run_loop(main: Coroutine[Any, Any, T], factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
+    """Run a coroutine to its end, in an event loop that survives what handlers do to it.
+
+    A task that a handler left behind may raise SystemExit or KeyboardInterrupt, and a handler may stop the loop:
+    asyncio then leaves the loop, and the process would end. The loop is entered again instead. A handler may also
+    cancel every task it finds: tasks of the node refuse that.
+    """
+    with asyncio.Runner(loop_factory=factory) as runner:
+        loop = runner.get_loop()
+        loop.set_task_factory(make_task)  # type: ignore[arg-type]
+        asyncio.set_event_loop(loop)
+        running = loop.create_task(main, name="howdah main")
+        for _ in range(MOST_EXITS):
+            try:
+                return loop.run_until_complete(running)
+            except (SystemExit, KeyboardInterrupt) as error:
+                if running.done() or _is_early_interrupt(error):
+                    raise
+                log.error("a task that a handler left behind raised %r; the node continues", error)
+            except RuntimeError:
+                if running.done():
+                    raise
+                log.error("a handler stopped the event loop; the node continues")
+        raise SystemExit("the event loop was left too often")
+
+
+def _is_early_interrupt(error: BaseException) -> bool:
+    """Return whether Ctrl-C was pressed before the node handled signals."""
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def dump_on_signals(running: Callable[[], Sequence[Attempt]]) -> None:
@@ -48,10 +228,10 @@ def dump_on_signals(running: Callable[[], Sequence[Attempt]]) -> None:
         sys.stderr.write("\n".join(["", *describe_threads(), "", *describe(running()), ""]))
         sys.stderr.flush()
 
-    for number in QUESTIONS:
+    for number in DUMP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, dump)
         # the main thread is written by C code before that, so also when a handler blocks the event loop; that code must
-        # not look at other threads, which go on meanwhile
+        # not examine other threads, which keep running
         faulthandler.register(number, file=sys.stderr, all_threads=False, chain=True)
 
 
@@ -95,187 +275,3 @@ def _lines(frame: FrameType) -> Iterator[str]:
     yield f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}'
     if line := linecache.getline(code.co_filename, frame.f_lineno).strip():
         yield f"    {line}"
-
-
-T = TypeVar("T")
-log = logging.getLogger("howdah")
-
-HAND_BACK_WITHIN = 5.0
-"""Seconds to exit after the second signal, whatever does not respond."""
-
-LEAVE_WITHIN = 15.0
-"""Seconds to exit after the grace period, whatever does not respond."""
-
-Address = tuple[str, int]
-
-
-class Works(Protocol):
-    """A node, with a database or without."""
-
-    heartbeat_thread: HeartbeatThread | None
-
-    @property
-    def running(self) -> list[Attempt]: ...
-
-    async def run(self) -> None: ...
-
-    def stop(self, *, now: bool = False) -> None: ...
-
-
-class Process:
-    """Runs a node until told to stop, or until nothing is left, when draining."""
-
-    def __init__(self, node: Works, options: WorkerOptions) -> None:
-        self._node = node
-        self._options = options
-        self._stop = asyncio.Event()
-        self._threads = ThreadPoolExecutor(thread_name_prefix="howdah-default")
-
-    async def run(self) -> None:
-        """Run the node and handle signals."""
-        here = asyncio.get_running_loop()
-        here.set_default_executor(self._threads)
-        undo = on_signals(self._drain, self._hurry)
-        dump_on_signals(self._running)
-        follow_parent(lambda: here.call_soon_threadsafe(self._orphaned))
-        tell_parent(LISTENS)
-        unsubscribe = telemetry.subscribe(_tell_ready)
-        if early.stopped:
-            self._drain()
-        try:
-            async with self._observed():
-                if await self._ready():
-                    await self._node.run()
-        finally:
-            unsubscribe()
-            undo()
-        incomplete = getattr(self._node, "incomplete", False)
-        if incomplete:
-            log.error(
-                "some outcomes are not recorded: the database does not answer, or a transaction has locked their rows; "
-                "the jobs run again when their leases expire"
-            )
-        self._leave(INCOMPLETE if incomplete else 0)
-        if incomplete:
-            raise SystemExit(INCOMPLETE)
-
-    async def _ready(self) -> bool:
-        """Wait until the node can start; false if stopped meanwhile."""
-        return True
-
-    def _observed(self) -> AbstractAsyncContextManager[object]:
-        return nullcontext()
-
-    def _running(self) -> list[Attempt]:
-        return self._node.running
-
-    def _loop_lag(self) -> float:
-        heartbeat_thread = self._node.heartbeat_thread
-        return heartbeat_thread.loop_lag if heartbeat_thread else 0.0
-
-    def _drain(self) -> None:
-        log.info("draining: %s, up to %g s; again to hand back now", self._say_running(), self._options.grace)
-        self._stop.set()
-        self._node.stop()
-        asyncio.get_running_loop().call_later(self._options.grace + LEAVE_WITHIN, self._abandon)
-
-    def _hurry(self) -> None:
-        log.info("handing back: %s", self._say_running())
-        self._stop.set()
-        self._node.stop(now=True)
-        asyncio.get_running_loop().call_later(HAND_BACK_WITHIN, self._abandon)
-
-    def _orphaned(self) -> None:
-        log.error("the supervisor is gone; handing back: %s", self._say_running())
-        self._stop.set()
-        self._node.stop(now=True)
-
-    def _abandon(self) -> None:
-        log.error("could not hand back in time; the jobs run again when their leases expire")
-        logging.shutdown()
-        os._exit(INCOMPLETE)
-
-    def _say_running(self) -> str:
-        running = len(self._running())
-        return f"{running} {'job' if running == 1 else 'jobs'} running"
-
-    def _leave(self, code: int) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        threads = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
-        for thread in threads:
-            thread.join(0.1 / len(threads))  # idle ones are on their way out
-        stubborn = len(self._running()) + sum(thread.is_alive() for thread in threads)
-        if stubborn:
-            # their jobs are released already; a thread or task that continues would keep the process alive for ever
-            log.warning("%d handlers did not end when cancelled; leaving without them", stubborn)
-            logging.shutdown()
-            os._exit(code)
-
-
-def _tell_ready(name: str, _facts: Mapping[str, Any]) -> None:
-    if name == "node.start":
-        tell_parent(READY)
-
-
-class NodeProcess(Process):
-    """A node with a database."""
-
-    _node: DatabaseNode
-
-    def __init__(self, app: Howdah, options: WorkerOptions, patience: float, metrics: Address | None = None) -> None:
-        super().__init__(app.node(options), options)
-        self._patience = patience
-        self._metrics = metrics
-        self._database = app.database
-
-    async def _ready(self) -> bool:
-        return await reach(self._database, self._patience, self._stop)
-
-    def _observed(self) -> AbstractAsyncContextManager[object]:
-        if self._metrics is None:
-            return nullcontext()
-        node, (host, port) = self._node, self._metrics
-        vitals = NodeStatus(
-            node=lambda: node.node,
-            ready=lambda: node.ready,
-            running=lambda: [attempt.job.kind for attempt in self._running()],
-            loop_lag=self._loop_lag,
-            slots=self._options.slots,
-            lease=self._options.lease,
-            tables=lambda: [counting(front.plan) for front in node.open if isinstance(front, OpenTableSource)],
-            leads=lambda: node.crew.leader.leads if node.crew and node.crew.leader else None,
-        )
-        return observe_node(self._database, vitals, host=host, port=port)
-
-
-async def reach(database: Database, patience: float, stop: asyncio.Event) -> bool:
-    """Wait for a database with the right schema, at most ``patience`` seconds; false when stopped meanwhile."""
-    deadline = time.monotonic() + patience
-    outage = Outage("connect")
-    while not stop.is_set():
-        try:
-            await migrate.check(database)
-        except Exception as error:
-            known = explain(error)
-            if known is None or known[1] != UNREACHABLE or time.monotonic() >= deadline:
-                raise
-            await wait(stop, outage.fail(error))
-        else:
-            outage.heal()
-            return True
-    return False
-
-
-def run_fast(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, on uvloop where it is installed."""
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    try:
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    except ImportError:
-        pass
-    # what is loaded by now stays; to look through it for garbage again and again holds up everything for some 20 ms
-    gc.collect()
-    gc.freeze()
-    return loop.run(main, factory)

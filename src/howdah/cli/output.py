@@ -1,14 +1,20 @@
-"""Output: one function shows things as a table on a terminal, as aligned text elsewhere, or as JSON."""
+"""Output of commands: tables, aligned text and JSON; errors as one line, with an exit code."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import asyncpg
 import click
 import msgspec
+
+from howdah.errors import ArgumentError, ConfigError, DatabaseUnreachable, EventError, HowdahError, SchemaError
+from howdah.postgres.database import BROKEN
+from howdah.redact import scrub
 
 T = TypeVar("T")
 LONGEST_CELL = 80
@@ -33,7 +39,7 @@ def dump(value: Any) -> None:
 
 
 def cell(value: Any) -> str:
-    """A value as one short line of plain text; job data cannot steer the terminal.
+    """Format a value as one short line of plain text; control characters in job data do not reach the terminal.
 
     >>> cell(None), cell(True), cell(0.25), cell(["a", "b"]), cell("line\\nand \\x1b[31m red")
     ('-', 'yes', '0.25', 'a, b', 'line and \\\\x1b[31m red')
@@ -56,12 +62,12 @@ def cell(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters spelled out."""
+    """Return ``text`` with control characters escaped."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def age(seconds: float | None) -> str:
-    """A time span as people say it.
+    """Format a time span.
 
     >>> age(0.4), age(75), age(7260), age(200000), age(None)
     ('0s', '1m15s', '2h01m', '2d07h', '-')
@@ -124,3 +130,65 @@ STYLES = {
     "waiting": "yellow",
     "reshaping": "yellow",
 }
+
+
+INCOMPLETE = 1
+"""Exit code: not everything was done, or something is wrong."""
+USAGE = 2
+UNREACHABLE = 3
+"""Exit code: the database does not answer."""
+SCHEMA = 4
+"""Exit code: the schema is not the one that this code needs."""
+
+# asyncpg raises these as errors of the server; for the user of a DSN they all mean a failed login
+_LOGIN_FAILED = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.TooManyConnectionsError,
+)
+_CONNECTION_LOST = (ConnectionRefusedError, ConnectionResetError, TimeoutError, asyncpg.InterfaceError)
+
+
+def explain(error: BaseException) -> tuple[str, int] | None:
+    """Return the message and exit code of ``error``; ``None`` if it needs a traceback."""
+    if isinstance(error, click.exceptions.ClickException | click.exceptions.Exit | click.exceptions.Abort):
+        return None
+    code = _code(error)
+    message = str(error) or type(error).__name__
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        message += "; connect as a role that may, docs/howto/deploy.md lists them"
+    return None if code is None else (one_line(message), code)
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` without secrets and line breaks.
+
+    >>> one_line("cannot reach postgresql://me:se@c/ret@db/app:\\nrefused")
+    'cannot reach postgresql://me:***@db/app: refused'
+    """
+    # to the last @ of the word: a password may itself hold @ and /
+    hidden = re.sub(r"(://[^\s:/@]*):\S*@", r"\1:***@", text)
+    return " ".join(scrub(hidden).split())
+
+
+def _code(error: BaseException) -> int | None:
+    match error:
+        case ConfigError() | ArgumentError() | EventError():
+            return USAGE
+        case DatabaseUnreachable():
+            wrong = isinstance(error.__cause__, asyncpg.exceptions.ClientConfigurationError)
+            return USAGE if wrong else UNREACHABLE
+        case SchemaError() | asyncpg.UndefinedTableError() | asyncpg.InvalidSchemaNameError():
+            return SCHEMA
+        case HowdahError():
+            return INCOMPLETE
+        case asyncpg.PostgresError():
+            return UNREACHABLE if isinstance(error, (*_LOGIN_FAILED, *BROKEN)) else INCOMPLETE
+        case _:
+            return UNREACHABLE if isinstance(error, _CONNECTION_LOST) else None
+
+
+def finish(code: int) -> None:
+    """End the command with this exit code."""
+    if code:
+        click.get_current_context().exit(code)

@@ -6,49 +6,18 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from howdah import config
-from howdah.cli.common import read_ids
-from howdah.errors import ConfigError
+from howdah.cli.parameters import MOMENT, read_ids
 from howdah.jobs.filter import Filter
 
 T = TypeVar("T")
 MOST = 100_000
 TIMES = ("enqueued_after", "enqueued_before", "finished_after", "finished_before")
-
-
-class MomentType(click.ParamType[datetime]):
-    """A time with its zone, or how long ago: 2030-01-31T12:00:00Z, 90s, 24h, 14d."""
-
-    name = "moment"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Parse the text."""
-        if isinstance(value, datetime):
-            return value
-        try:
-            return datetime.now(UTC) - timedelta(seconds=config.seconds(value))
-        except (ConfigError, OverflowError):
-            pass
-        try:
-            found = datetime.fromisoformat(value)
-        except ValueError:
-            found = None
-        if found is None or found.tzinfo is None:
-            self.fail(
-                f"{value!r} is no moment; write a time with its zone, as 2030-01-31T12:00:00Z, or how long ago, as 24h",
-                param,
-                ctx,
-            )
-        return found
-
-
-MOMENT = MomentType()
 
 
 @dataclass(frozen=True, slots=True)

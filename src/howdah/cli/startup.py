@@ -11,11 +11,12 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
-from howdah.supervised import LISTENS, tell_parent
+from howdah.child_process import LISTENS, report_to_parent
 
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-QUESTIONS = (signal.SIGUSR1, signal.SIGTTIN)
-NOT_PASSED_ON = (
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+DUMP_SIGNALS = (signal.SIGUSR1, signal.SIGTTIN)
+"""Signals at which a process writes its stacks to stderr."""
+NOT_FORWARDED = (
     signal.SIGCHLD,
     signal.SIGKILL,
     signal.SIGSTOP,
@@ -37,7 +38,7 @@ def prepare(arguments: Sequence[str]) -> None:
     """Prepare the process for a command line."""
     become_init()
     if arguments[:1] == ["worker"]:
-        heed_signals()
+        handle_signals()
 
 
 def become_init() -> None:
@@ -48,26 +49,26 @@ def become_init() -> None:
     """
     if os.getpid() != 1:
         return
-    passed_on = set(signal.valid_signals()) - set(NOT_PASSED_ON)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on | {signal.SIGCHLD})
+    forwarded = set(signal.valid_signals()) - set(NOT_FORWARDED)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, forwarded | {signal.SIGCHLD})
     child = os.fork()
     with suppress(OSError):
-        os.setpgid(child, child or os.getpid())  # in both processes: whichever comes first
+        os.setpgid(child, child or os.getpid())  # in both processes: either may run first
     if child == 0:
         _take_terminal()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
-    _serve_as_init(child, passed_on)
+    _serve_as_init(child, forwarded)
 
 
-def heed_signals() -> None:
+def handle_signals() -> None:
     """Handle signals while the application is imported: no job is held yet, so a stop exits at once."""
-    for number in STOPS:
+    for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
-    for number in QUESTIONS:
-        signal.signal(number, _show)
-    tell_parent(LISTENS)
+    for number in DUMP_SIGNALS:
+        signal.signal(number, _dump)
+    report_to_parent(LISTENS)
 
 
 def _take_terminal() -> None:
@@ -79,9 +80,9 @@ def _take_terminal() -> None:
             signal.signal(signal.SIGTTOU, before)
 
 
-def _serve_as_init(child: int, passed_on: set[signal.Signals]) -> NoReturn:
+def _serve_as_init(child: int, forwarded: set[signal.Signals]) -> NoReturn:
     while True:
-        number = signal.sigwait(passed_on | {signal.SIGCHLD})
+        number = signal.sigwait(forwarded | {signal.SIGCHLD})
         if number != signal.SIGCHLD:
             with suppress(ProcessLookupError):
                 os.kill(child, number)
@@ -106,6 +107,6 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _show(_number: int, frame: FrameType | None) -> None:
+def _dump(_number: int, frame: FrameType | None) -> None:
     sys.stderr.write("".join(["still importing, most recent call last:\n", *traceback.format_stack(frame)]))
     sys.stderr.flush()

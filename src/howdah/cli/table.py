@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from howdah.audit import acting_as
-from howdah.cli.common import DURATION, Target, as_json, finish, person, read_ids, run, targeted
-from howdah.cli.errors import INCOMPLETE
-from howdah.cli.output import age, cell, dump, printable, show
+from howdah.cli.output import INCOMPLETE, age, cell, dump, finish, printable, show
+from howdah.cli.parameters import DURATION, as_json, read_ids
+from howdah.cli.target import Target, person, run, targeted
 from howdah.errors import ConfigError
 from howdah.postgres import migrate
 from howdah.postgres.database import Database

@@ -18,9 +18,9 @@ import msgspec
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from howdah.cli.common import DURATION, Target, as_json, run, targeted
-from howdah.cli.errors import explain
-from howdah.cli.output import age, dump
+from howdah.cli.output import age, dump, explain
+from howdah.cli.parameters import DURATION, as_json
+from howdah.cli.target import Target, run, targeted
 from howdah.cli.top_view import TopView, draw
 from howdah.errors import ConfigError
 from howdah.loops import wait, wait_any

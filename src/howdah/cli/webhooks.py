@@ -11,8 +11,9 @@ import msgspec
 
 from howdah import config
 from howdah.app import Howdah
-from howdah.cli.common import Target, as_json, finish, run, targeted
-from howdah.cli.output import age, dump, show
+from howdah.cli.output import age, dump, finish, show
+from howdah.cli.parameters import as_json
+from howdah.cli.target import Target, run, targeted
 from howdah.errors import ConfigError
 from howdah.postgres import migrate
 from howdah.webhooks.delivery import Notice, WebhookSender

@@ -1,26 +1,47 @@
-"""`howdah worker`: one node, or several under one parent."""
+"""`howdah worker`: one node, with a database or for a control plane, or several under one parent."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import sys
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from howdah import config
-from howdah.cli.common import Target, app_name, configure_logs, finish, targeted
-from howdah.cli.flags import flags_of
-from howdah.cli.node import Address, NodeProcess, Process, run_fast
+from howdah.app import Howdah
+from howdah.child_process import PARENT
+from howdah.cli.node import Process, reach, run_fast
+from howdah.cli.output import finish
+from howdah.cli.parameters import flags_of
+from howdah.cli.target import Target, app_name, configure_logs, targeted
+from howdah.control_plane.options import is_loopback
+from howdah.control_plane.tokens import is_token
+from howdah.errors import ConfigError
 from howdah.observe import logs, tracing
+from howdah.observe.health import NodeStatus
+from howdah.observe.node import observe_node
+from howdah.remote.client import ControlPlaneClient, check_server
+from howdah.remote.node import RemoteNode
+from howdah.runtime import DatabaseNode
 from howdah.settings import ProcessOptions, StartOptions
-from howdah.supervised import PARENT
 from howdah.supervisor import SourceFiles, Supervisor
+from howdah.table.admin import counting
+from howdah.table.source import OpenTableSource
 from howdah.worker.options import WorkerOptions
 
 log = logging.getLogger("howdah")
+
+Address = tuple[str, int]
+REQUEST_LOGGERS = ("httpx2", "httpcore2")
+"""Loggers of the HTTP client, which log every request, at level debug with its content."""
+LONGEST_TOKEN = 4096
 
 
 @click.command()
@@ -42,7 +63,7 @@ def worker(target: Target) -> None:
     if "token" in target.flags and PARENT not in os.environ:
         log.warning("a token on the command line can be seen by every user of this machine; use --token-file")
     if (process.processes > 1 or process.reload) and PARENT not in os.environ:
-        commands = [command_of(place, process.metrics) for place in range(process.processes)]
+        commands = [command_of(number, process.metrics) for number in range(process.processes)]
         supervisor = Supervisor(commands, drain=options.drain, sources=_sources(process.reload))
         finish(asyncio.run(supervise(supervisor)))
         return
@@ -50,14 +71,12 @@ def worker(target: Target) -> None:
     run_fast(_process(target, settings).run())
 
 
-def _process(target: Target, settings: config.Settings) -> Process:
+def _process(target: Target, settings: config.Settings) -> Process[Any]:
     options, process, wait = settings.of(WorkerOptions), settings.of(ProcessOptions), settings.of(StartOptions).wait
     if process.server is None:
         app = target.app()
         tracing.install()  # after the app, which may have set up OpenTelemetry
         return NodeProcess(app, options, wait, process.metrics)
-    from howdah.cli.remote import RemoteNodeProcess
-
     app = config.load_app(app_name(settings))
     tracing.install()
     return RemoteNodeProcess(app, options, process, wait)
@@ -72,14 +91,101 @@ async def supervise(supervisor: Supervisor) -> int:
         undo()
 
 
-def command_of(place: int, metrics: Address | None) -> list[str]:
-    """This command line once more, as that of one child."""
+def command_of(number: int, metrics: Address | None) -> list[str]:
+    """Return the command line of one child: that of this process, for one node."""
     command = [sys.executable, *sys.orig_argv[1:], "--processes", "1", "--no-reload"]
     if metrics:
         host, port = metrics
-        command += ["--metrics", f"[{host}]:{port + place if port else 0}"]
+        command += ["--metrics", f"[{host}]:{port + number if port else 0}"]
     return command
 
 
 def _sources(reload: bool) -> SourceFiles | None:
     return SourceFiles(Path.cwd()) if reload else None
+
+
+class NodeProcess(Process[DatabaseNode]):
+    """A node with a database."""
+
+    def __init__(
+        self, app: Howdah, options: WorkerOptions, start_timeout: float, metrics: Address | None = None
+    ) -> None:
+        super().__init__(app.node(options), options)
+        self._start_timeout = start_timeout
+        self._metrics = metrics
+        self._database = app.database
+
+    async def _ready(self) -> bool:
+        return await reach(self._database, self._start_timeout, self._stop)
+
+    def _observed(self) -> AbstractAsyncContextManager[object]:
+        if self._metrics is None:
+            return nullcontext()
+        node, (host, port) = self._node, self._metrics
+        status = NodeStatus(
+            node=lambda: node.node,
+            ready=lambda: node.ready,
+            running=lambda: [attempt.job.kind for attempt in self._running()],
+            loop_lag=self._loop_lag,
+            slots=self._options.slots,
+            lease=self._options.lease,
+            tables=lambda: [counting(source.plan) for source in node.open if isinstance(source, OpenTableSource)],
+            leads=lambda: node.crew.leader.leads if node.crew and node.crew.leader else None,
+        )
+        return observe_node(self._database, status, host=host, port=port)
+
+
+class RemoteNodeProcess(Process[RemoteNode]):
+    """A node that reaches its work over HTTP."""
+
+    def __init__(self, app: Howdah, options: WorkerOptions, process: ProcessOptions, start_timeout: float) -> None:
+        server, token, ca = check_server(process.server or ""), token_of(process), process.ca
+        os.environ.pop("HOWDAH_TOKEN", None)  # programs that jobs start must not read it
+        _warn_of_plain_http(server, token)
+        for name in REQUEST_LOGGERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        client = functools.partial(ControlPlaneClient, server, token, ca=ca)
+        super().__init__(RemoteNode(app, options, client, start_timeout=start_timeout), options)
+        self._metrics = process.metrics
+
+    def _observed(self) -> AbstractAsyncContextManager[object]:
+        if self._metrics is None:
+            return nullcontext()
+        node, (host, port) = self._node, self._metrics
+        status = NodeStatus(
+            node=lambda: node.node,
+            ready=lambda: node.ready,
+            running=lambda: [attempt.job.kind for attempt in self._running()],
+            loop_lag=self._loop_lag,
+            slots=self._options.slots,
+            lease=self._options.lease,
+            unready_after=lambda: node.lease,
+        )
+        return observe_node(None, status, host=host, port=port)
+
+
+def token_of(process: ProcessOptions) -> str | None:
+    """Return the token for the control plane, from its file if one is given."""
+    if process.token_file is not None:
+        return read_token(Path(process.token_file))
+    if process.token is not None and not is_token(process.token, "api"):
+        raise ConfigError("the token is no token of ours; was it cut or mistyped?")
+    return process.token
+
+
+def read_token(file: Path) -> str:
+    """Return the token in a file."""
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(LONGEST_TOKEN).decode("ascii", "replace").strip()
+    except OSError as error:
+        raise ConfigError(f"the token cannot be read: {error}") from None
+    if not is_token(text, "api"):
+        raise ConfigError(f"{file} holds no token of ours; `howdah token create` prints one")
+    return text
+
+
+def _warn_of_plain_http(server: str, token: str | None) -> None:
+    parts = urlsplit(server)
+    if token and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        log.warning("the token travels to %s in the clear; use https", parts.hostname)

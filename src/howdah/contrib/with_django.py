@@ -11,7 +11,7 @@ from django.db import close_old_connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionProxy
 
-from howdah.contrib.parameters import percent
+from howdah.contrib import percent
 from howdah.errors import ConfigError
 from howdah.postgres.foreign import ForeignConnection
 

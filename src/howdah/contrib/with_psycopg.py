@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from howdah.contrib.parameters import percent
+from howdah.contrib import percent
 from howdah.postgres.foreign import ForeignConnection
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from howdah.contrib.parameters import colon
+from howdah.contrib import colon
 from howdah.errors import ConfigError
 from howdah.postgres.foreign import ForeignConnection
 

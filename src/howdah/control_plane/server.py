@@ -26,7 +26,7 @@ from howdah.control_plane.work_api import WorkApi
 from howdah.control_plane.workers_api import WorkersApi
 from howdah.dashboard.dashboard import Dashboard
 from howdah.loops import every
-from howdah.maintenance.loops import MaintenanceLoops
+from howdah.maintenance import MaintenanceLoops
 from howdah.maintenance.pruner import DAY, DEFAULT_RETENTION, Retention
 from howdah.node.contact import Contact
 from howdah.observe.prometheus import Metrics

@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from howdah.audit.trail import AuditTrail
+from howdah.audit import AuditTrail
 from howdah.errors import ConfigError
 from howdah.handler import check_name
 from howdah.postgres import sql

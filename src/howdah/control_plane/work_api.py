@@ -13,8 +13,7 @@ from howdah.control_plane.errors import RequestRejected, invalid, stale, unknown
 from howdah.control_plane.job_queue import RemoteJobQueue
 from howdah.control_plane.reports import ack_of, json_or_none, scrub_text
 from howdah.control_plane.table_queue import RemoteTableQueue
-from howdah.error_codes import CODES, retries
-from howdah.errors import LeaseLost
+from howdah.errors import ERROR_CODES, LeaseLost, retries
 from howdah.job import Job
 from howdah.jobs.hold import LONGEST
 from howdah.outcome import Ack, Outcome
@@ -125,8 +124,8 @@ class WorkApi:
 
     async def fail(self, node: RegisteredWorker, job_id: int, body: m.FailRequest) -> m.FinishResponse:
         """Finish a job as failed; it is retried if its code, or the worker, says that a retry is useful. Idempotent."""
-        if body.code is not None and body.code not in CODES:
-            raise invalid(f"code must be one of {', '.join(CODES)}, got {body.code!r}", "code")
+        if body.code is not None and body.code not in ERROR_CODES:
+            raise invalid(f"code must be one of {', '.join(ERROR_CODES)}, got {body.code!r}", "code")
 
         def failed(job: Job) -> Ack:
             again = retries(body.code, job.attempt) if body.retry is None else body.retry

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from howdah import telemetry
-from howdah.audit.trail import AuditTrail
+from howdah.audit import AuditTrail
 from howdah.control_plane.auth import Authenticator, Caller, RegisteredWorker
 from howdah.control_plane.errors import RequestRejected, invalid, unknown
 from howdah.control_plane.job_queue import RemoteJobQueue

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 
 from howdah.app import Howdah
-from howdah.audit.trail import AuditTrail
+from howdah.audit import AuditTrail
 from howdah.diagnose.why import Why
 from howdah.errors import ConfigError, DatabaseUnreachable
 from howdah.events.admin import LogAdmin

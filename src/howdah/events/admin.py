@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from howdah.audit.trail import AuditTrail
+from howdah.audit import AuditTrail
 from howdah.errors import ConfigError, HowdahError
 from howdah.events.read import Frontier
 from howdah.events.rows import ConsumerRow, Holder, LogStatus, ParkedRow

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import asyncpg
 import msgspec
 
-from howdah.audit.trail import AuditTrail, common
+from howdah.audit import AuditTrail, common
 from howdah.errors import ConfigError
 from howdah.handler import check_name
 from howdah.job import State

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import asyncpg
 
-from howdah.audit.trail import AuditEntry, AuditTrail, actor
+from howdah.audit import AuditEntry, AuditTrail, actor
 from howdah.errors import ConfigError, HowdahError
 from howdah.handler import check_name
 from howdah.job import State

@@ -10,7 +10,7 @@ import asyncpg
 import msgspec
 
 from howdah import telemetry
-from howdah.audit.trail import actor
+from howdah.audit import actor
 from howdah.handler import Handler
 from howdah.option_types import Duration
 from howdah.options import check, option

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from howdah.audit.trail import AuditTrail, common
+from howdah.audit import AuditTrail, common
 from howdah.errors import ConfigError, HowdahError
 from howdah.postgres.sql import identifier, literal
 from howdah.table.columns import NUMBERS, STATES

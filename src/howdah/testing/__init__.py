@@ -22,14 +22,12 @@ if TYPE_CHECKING:
         refute_enqueued,
         refute_enqueued_sync,
     )
-    from howdah.testing.drained import Drained, JobsFailed, drain, drain_sync
-    from howdah.testing.recorder import ConsumerFailure, Failure
+    from howdah.testing.drained import ConsumerFailure, Drained, Failure, JobsFailed, drain, drain_sync
 
-_ROOMS = {
+_MODULES = {
     "appended": ("assert_appended", "assert_appended_sync", "refute_appended", "refute_appended_sync"),
     "assertions": ("assert_enqueued", "assert_enqueued_sync", "refute_enqueued", "refute_enqueued_sync"),
-    "drained": ("Drained", "JobsFailed", "drain", "drain_sync"),
-    "recorder": ("ConsumerFailure", "Failure"),
+    "drained": ("ConsumerFailure", "Drained", "Failure", "JobsFailed", "drain", "drain_sync"),
 }
 
 __all__ = [
@@ -51,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for room, names in _ROOMS.items():
+    for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(f"{__name__}.{room}"), name)
+            return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,8 +18,8 @@ from howdah.events.types import EventTypes
 from howdah.postgres import sql
 from howdah.postgres.foreign import is_native
 from howdah.store import Transaction
-from howdah.testing.sync import complete, refuse_in_loop
-from howdah.testing.wording import call
+from howdah.sync_bridge import refuse_in_loop, run_in_thread
+from howdah.testing.assertions import call
 
 MOST = 10_000
 """Maximum number of events that are searched, newest first."""
@@ -36,10 +36,10 @@ async def assert_appended(
     """
     __tracebackhide__ = True
     wanted = _Wanted.of(app, stream, type, data)
-    found, others = await _look(app, wanted)
+    found, others = await _find(app, wanted)
     if len(found) == count or (found and count is None):
         return found
-    raise AssertionError(_complain(wanted, found, others, count))
+    raise AssertionError(_message(wanted, found, others, count))
 
 
 async def refute_appended(
@@ -48,9 +48,9 @@ async def refute_appended(
     """Assert that no such event was appended."""
     __tracebackhide__ = True
     wanted = _Wanted.of(app, stream, type, data)
-    found, others = await _look(app, wanted)
+    found, others = await _find(app, wanted)
     if found:
-        raise AssertionError(_complain(wanted, found, others, 0))
+        raise AssertionError(_message(wanted, found, others, 0))
 
 
 def assert_appended_sync(
@@ -64,7 +64,7 @@ def assert_appended_sync(
     """:func:`assert_appended` for synchronous tests."""
     __tracebackhide__ = True
     refuse_in_loop("await assert_appended(…) instead")
-    return complete(assert_appended(app, stream=stream, type=type, data=data, count=count))
+    return run_in_thread(assert_appended(app, stream=stream, type=type, data=data, count=count))
 
 
 def refute_appended_sync(
@@ -73,7 +73,7 @@ def refute_appended_sync(
     """:func:`refute_appended` for synchronous tests."""
     __tracebackhide__ = True
     refuse_in_loop("await refute_appended(…) instead")
-    complete(refute_appended(app, stream=stream, type=type, data=data))
+    run_in_thread(refute_appended(app, stream=stream, type=type, data=data))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,23 +130,23 @@ def _types(app: Any) -> EventTypes:
     return app.types if isinstance(app, Howdah) else EventTypes(LARGEST)
 
 
-async def _look(app: Any, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
+async def _find(app: Any, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
     """Return the events that match, and the newest of the others."""
     if isinstance(app, Howdah):
         conn = await app.database.connect("look")
         try:
-            return await _find(conn, app.database.schema, app.types, wanted)
+            return await _search(conn, app.database.schema, app.types, wanted)
         finally:
             conn.terminate()
     if isinstance(app, Transaction):
         async with app.use() as conn:
-            return await _find(conn, "howdah", _types(app), wanted)
+            return await _search(conn, "howdah", _types(app), wanted)
     if is_native(app):
-        return await _find(app, "howdah", _types(app), wanted)
+        return await _search(app, "howdah", _types(app), wanted)
     raise ConfigError(f"give the app, a connection of asyncpg or a Transaction, got {type(app).__name__}")
 
 
-async def _find(conn: Any, schema: str, types: EventTypes, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
+async def _search(conn: Any, schema: str, types: EventTypes, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
     find = sql.load("howdah.testing", schema=schema)["appended"]
     kind, id = split_stream(wanted.stream) if wanted.stream else (None, None)
     near = _events(await conn.fetch(find, kind, id, wanted.type, MOST), types)
@@ -163,19 +163,19 @@ def _events(rows: Any, types: EventTypes) -> list[Event]:
     return events_of([list(row.values()) for row in read], types)[::-1]
 
 
-def _complain(wanted: _Wanted, found: list[Event], others: list[Event], count: int | None) -> str:
+def _message(wanted: _Wanted, found: list[Event], others: list[Event], count: int | None) -> str:
     number = "at least 1" if count is None else str(count)
-    said = [f"expected {number} of {wanted}, found {len(found)}"]
+    lines = [f"expected {number} of {wanted}, found {len(found)}"]
     if found:
-        said += ["found:", *_lines(found)]
+        lines += ["found:", *_listed(found)]
     if others:
-        said += ["other events:" if found else "appended instead:", *_lines(others)]
+        lines += ["other events:" if found else "appended instead:", *_listed(others)]
     elif not found:
-        said.append("no event was appended at all; was the transaction committed?")
-    return "\n".join(said)
+        lines.append("no event was appended at all; was the transaction committed?")
+    return "\n".join(lines)
 
 
-def _lines(events: list[Event]) -> list[str]:
+def _listed(events: list[Event]) -> list[str]:
     more = len(events) - MOST_SHOWN
     return [f"  {_line(event)}" for event in events[:MOST_SHOWN]] + ([f"  … and {more} more"] if more > 0 else [])
 

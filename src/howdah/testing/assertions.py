@@ -6,7 +6,7 @@ import difflib
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -17,14 +17,14 @@ from howdah.errors import ArgumentError, ConfigError
 from howdah.job import State
 from howdah.jobs.rows import JobRow
 from howdah.postgres import sql
-from howdah.secrets import masked
+from howdah.secrets import marks, masked
+from howdah.sync_bridge import refuse_in_loop, run_in_thread
 from howdah.task import Task
-from howdah.testing.sync import complete, refuse_in_loop
-from howdah.testing.wording import call, line
 
 MOST = 10_000
 """Maximum number of jobs of one kind that are searched."""
 MOST_SHOWN = 20
+LONGEST_CALL = 300
 WITHIN = timedelta(seconds=1)
 """Tolerance of ``run_at``: the clocks of server and test may differ."""
 LIVE = (State.QUEUED, State.RUNNING, None)
@@ -48,10 +48,10 @@ async def assert_enqueued(
     """
     __tracebackhide__ = True
     wanted = _Wanted.of(app, task, args, kwargs, queue, key, run_at, finished)
-    found, others = await _look(app, wanted)
+    found, others = await _find(app, wanted)
     if len(found) == count or (found and count is None):
         return found
-    raise AssertionError(_complain(wanted, found, others, count))
+    raise AssertionError(_message(wanted, found, others, count))
 
 
 async def refute_enqueued(
@@ -70,23 +70,23 @@ async def refute_enqueued(
         near = difflib.get_close_matches(task, app.handlers, 1)
         raise ConfigError(f"no task is named {task!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     wanted = _Wanted.of(app, task, args, kwargs, queue, key, run_at, finished)
-    found, others = await _look(app, wanted)
+    found, others = await _find(app, wanted)
     if found:
-        raise AssertionError(_complain(wanted, found, others, 0))
+        raise AssertionError(_message(wanted, found, others, 0))
 
 
 def assert_enqueued_sync(app: Howdah, task: Task[..., Any] | str, *args: Any, **kwargs: Any) -> list[JobRow]:
     """:func:`assert_enqueued` for synchronous tests."""
     __tracebackhide__ = True
     refuse_in_loop("await assert_enqueued(…) instead")
-    return complete(assert_enqueued(app, task, *args, **kwargs))
+    return run_in_thread(assert_enqueued(app, task, *args, **kwargs))
 
 
 def refute_enqueued_sync(app: Howdah, task: Task[..., Any] | str, *args: Any, **kwargs: Any) -> None:
     """:func:`refute_enqueued` for synchronous tests."""
     __tracebackhide__ = True
     refuse_in_loop("await refute_enqueued(…) instead")
-    complete(refute_enqueued(app, task, *args, **kwargs))
+    run_in_thread(refute_enqueued(app, task, *args, **kwargs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +145,8 @@ class _Wanted:
 
     def __str__(self) -> str:
         facts = [("queue", self.queue), ("key", self.key), ("run_at", self.run_at)]
-        said = ", ".join(f"{name} {value}" for name, value in facts if value is not None)
-        return call(self.kind, masked(self.args, self.secrets)) + (f" with {said}" if said else "")
+        conditions = ", ".join(f"{name} {value}" for name, value in facts if value is not None)
+        return call(self.kind, masked(self.args, self.secrets)) + (f" with {conditions}" if conditions else "")
 
 
 def _bind(task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -177,7 +177,7 @@ def _plain(kind: str, values: dict[str, Any]) -> dict[str, Any]:
     return msgspec.json.decode(encode(values, what=f"the call of task {kind!r}", hook=reveal), type=dict[str, Any])
 
 
-async def _look(app: Howdah, wanted: _Wanted) -> tuple[list[JobRow], list[JobRow]]:
+async def _find(app: Howdah, wanted: _Wanted) -> tuple[list[JobRow], list[JobRow]]:
     """Return the jobs that match, and some that do not, those of the same kind first."""
     find = sql.load("howdah.testing", schema=app.database.schema)["find"]
     conn = await app.database.connect("look")
@@ -191,20 +191,46 @@ async def _look(app: Howdah, wanted: _Wanted) -> tuple[list[JobRow], list[JobRow
     return found, others + [job for job in every if job.kind != wanted.kind]
 
 
-def _complain(wanted: _Wanted, found: list[JobRow], others: list[JobRow], count: int | None) -> str:
+def _message(wanted: _Wanted, found: list[JobRow], others: list[JobRow], count: int | None) -> str:
     number = "at least 1" if count is None else str(count)
-    said = [f"expected {number} of {wanted}, found {len(found)}"]
+    lines = [f"expected {number} of {wanted}, found {len(found)}"]
     if found:
-        said += ["found:", *_lines(found)]
+        lines += ["found:", *_listed(found)]
     if others:
-        said += ["other jobs:" if found else "enqueued instead:", *_lines(others)]
+        lines += ["other jobs:" if found else "enqueued instead:", *_listed(others)]
     elif not found:
-        said.append("no job is enqueued at all; was the transaction committed?")
+        lines.append("no job is enqueued at all; was the transaction committed?")
     if not wanted.finished and any(job.kind == wanted.kind and job.state not in LIVE for job in others):
-        said.append("finished jobs do not count; pass finished=True to include them")
-    return "\n".join(said)
+        lines.append("finished jobs do not count; pass finished=True to include them")
+    return "\n".join(lines)
 
 
-def _lines(jobs: list[JobRow]) -> list[str]:
+def _listed(jobs: list[JobRow]) -> list[str]:
     more = len(jobs) - MOST_SHOWN
-    return [f"  {line(job)}" for job in jobs[:MOST_SHOWN]] + ([f"  … and {more} more"] if more > 0 else [])
+    return [f"  {_line(job)}" for job in jobs[:MOST_SHOWN]] + ([f"  … and {more} more"] if more > 0 else [])
+
+
+def _line(job: JobRow) -> str:
+    """Format a job in one line."""
+    facts = [f"queue {job.queue}", job.state or "on the move"]
+    wait = (job.run_at - datetime.now(UTC)).total_seconds()
+    if job.state == "queued" and wait > 0:
+        facts[1] = f"due in {wait:.0f} s"
+    if job.key is not None:
+        facts.append(f"key {job.key!r}")
+    if job.error:
+        facts.append(job.error.splitlines()[0])
+    return f"job {job.id}: {call(job.kind, masked(job.args, marks(job.meta)))}, {', '.join(facts)}"
+
+
+def call(kind: str, args: Any) -> str:
+    """Format a job as a call.
+
+    >>> call("mail:send", {"user_id": 7, "lang": "de"})
+    'mail:send(user_id=7, lang="de")'
+    """
+    if isinstance(args, dict):
+        text = ", ".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in args.items())
+    else:
+        text = msgspec.json.encode(args).decode()
+    return f"{kind}({text if len(text) <= LONGEST_CALL else text[:LONGEST_CALL] + '…'})"

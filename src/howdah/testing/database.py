@@ -14,13 +14,13 @@ from howdah.errors import ConfigError
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.postgres.sql import render
-from howdah.testing.sync import complete
+from howdah.sync_bridge import run_in_thread
 
 SETTINGS = {
     "fsync": "off",  # durability is not needed: a crash of the machine ends the test run as well
     "max_connections": "300",
 }
-PATIENCE = 120.0
+STATEMENT_TIMEOUT = 120.0
 """Seconds to create or drop a database on a busy machine."""
 
 
@@ -61,31 +61,31 @@ class Databases:
         """Create a copy of a database and return its name."""
         self._made += 1
         name = f"{self._run}_{self._made}"
-        self._say(render("create database {name} template {template}", {"name": name, "template": template}))
+        self._execute(render("create database {name} template {template}", {"name": name, "template": template}))
         return name
 
     def drop(self, name: str) -> None:
         """Drop a database, even if clients are connected to it."""
-        self._say(render("drop database if exists {name} with (force)", {"name": name}))
+        self._execute(render("drop database if exists {name} with (force)", {"name": name}))
 
     def settle(self, name: str) -> None:
         """Disconnect all clients, so that the database can be copied."""
-        self._say("select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", name)
+        self._execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", name)
 
-    def _say(self, statement: str, *args: str) -> None:
-        async def say() -> None:
-            conn = await Database(self.server.dsn, command_timeout=PATIENCE).connect("testing")
+    def _execute(self, statement: str, *args: str) -> None:
+        async def execute() -> None:
+            conn = await Database(self.server.dsn, command_timeout=STATEMENT_TIMEOUT).connect("testing")
             try:
                 await conn.execute(statement, *args)
             finally:
                 await conn.close()
 
-        complete(say())
+        run_in_thread(execute())
 
 
 def migrate_to_newest(dsn: str, schema: str = "howdah") -> None:
     """Migrate the database to the schema version of this code."""
-    complete(migrate.migrate(Database(dsn, schema=schema)))
+    run_in_thread(migrate.migrate(Database(dsn, schema=schema)))
 
 
 @contextmanager

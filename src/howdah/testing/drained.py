@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from howdah import telemetry
 from howdah.app import Howdah
 from howdah.errors import ConsecutiveFailures, HowdahError
+from howdah.outcome import Ack, Outcome
 from howdah.postgres import sql
-from howdah.testing.recorder import ConsumerFailure, DrainRecorder, Failure, current
-from howdah.testing.sync import complete, refuse_in_loop
+from howdah.redact import describe
+from howdah.secrets import marks, masked
+from howdah.sync_bridge import refuse_in_loop, run_in_thread
+from howdah.testing.assertions import call
 from howdah.worker.options import WorkerOptions
 
 ROUNDS = 100
 """Number of nodes started before a drain gives up: a job that always snoozes never ends."""
 MOST_SHOWN = 10
+RAISED = (Outcome.RETRY, Outcome.FAILED, Outcome.POISON)
 COUNTED = ("ok", "retry", "failed", "poison", "cancelled", "snoozed")
+Partition = tuple[str, int]
+"""A consumer and the number of one of its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +58,12 @@ class JobsFailed(AssertionError):
         """Events that a consumer stopped at or parked."""
         self.drained = drained
         who = [_count(len(failures), "job"), _count(len(consumers), "consumer")]
-        said = [f"{' and '.join(filter(None, who))} raised; pass raise_failures=False if the failure is expected"]
+        lines = [f"{' and '.join(filter(None, who))} raised; pass raise_failures=False if the failure is expected"]
         every = [*failures, *consumers]
-        said += [str(failure) for failure in every[:MOST_SHOWN]]
+        lines += [str(failure) for failure in every[:MOST_SHOWN]]
         if len(every) > MOST_SHOWN:
-            said.append(f"… and {len(every) - MOST_SHOWN} more")
-        super().__init__("\n\n".join(said))
+            lines.append(f"… and {len(every) - MOST_SHOWN} more")
+        super().__init__("\n\n".join(lines))
 
 
 def _count(number: int, what: str) -> str:
@@ -78,21 +87,21 @@ async def drain(
     options = WorkerOptions(
         drain=True, notify=False, slots=slots, queues=None if chosen is None else dict.fromkeys(chosen)
     )
-    notes = DrainRecorder()
-    mine = current.set(notes)
-    unsubscribe = telemetry.subscribe(notes.hear)
+    recorder = DrainRecorder()
+    mine = current.set(recorder)
+    unsubscribe = telemetry.subscribe(recorder.record)
     try:
-        await _work(app, options, chosen, scheduled, notes)
+        await _run_nodes(app, options, chosen, scheduled, recorder)
     finally:
         unsubscribe()
         current.reset(mine)
     drained = Drained(
-        **{name: notes.counts[name] for name in COUNTED},
-        errors=tuple(notes.errors),
-        consumed=notes.consumed,
-        consumer_errors=tuple(notes.consumer_errors),
+        **{name: recorder.counts[name] for name in COUNTED},
+        errors=tuple(recorder.errors),
+        consumed=recorder.consumed,
+        consumer_errors=tuple(recorder.consumer_errors),
     )
-    jobs, consumers = notes.unresolved_jobs(), notes.unresolved_consumers()
+    jobs, consumers = recorder.unresolved_jobs(), recorder.unresolved_consumers()
     if raise_failures and (jobs or consumers):
         raise JobsFailed(jobs, drained, consumers)
     return drained
@@ -115,11 +124,11 @@ def drain_sync(
         finally:
             await app.close()
 
-    return complete(work())
+    return run_in_thread(work())
 
 
-async def _work(
-    app: Howdah, options: WorkerOptions, queues: list[str] | None, scheduled: bool, notes: DrainRecorder
+async def _run_nodes(
+    app: Howdah, options: WorkerOptions, queues: list[str] | None, scheduled: bool, recorder: DrainRecorder
 ) -> None:
     statements = sql.load("howdah.testing", schema=app.database.schema)
     kinds, consumers = list(app.handlers), list(app.consumers)
@@ -131,7 +140,7 @@ async def _work(
                 await app.node(options, upkeep=False).run()
             except ConsecutiveFailures:
                 return  # recorded like every failure
-            if scheduled and (await conn.fetchval(statements["hasten"], queues, kinds) or notes.to_retry(most)):
+            if scheduled and (await conn.fetchval(statements["hasten"], queues, kinds) or recorder.to_retry(most)):
                 continue
             if await conn.fetchval(statements["left"], queues, kinds):
                 continue
@@ -142,4 +151,149 @@ async def _work(
     raise HowdahError(
         f"there is still work after {ROUNDS} rounds; does a job snooze or enqueue itself for ever, or a consumer append"
         " what it follows?"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An attempt that raised."""
+
+    id: int
+    kind: str
+    queue: str
+    args: Any
+    attempt: int
+    max_attempts: int
+    outcome: Outcome
+    """``retry``, ``failed`` or ``poison``."""
+    error: str
+    """Class name of the error."""
+    message: str
+    traceback: str
+
+    def __str__(self) -> str:
+        fate = "waits to be retried" if self.outcome is Outcome.RETRY else "failed"
+        text = self.traceback.rstrip() or f"{self.error}: {self.message}"
+        where = f"queue {self.queue}, attempt {self.attempt} of {self.max_attempts}"
+        return f"job {self.id}: {call(self.kind, self.args)}, {where}, {fate}\n{text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerFailure:
+    """A consumer that raised."""
+
+    consumer: str
+    part: int
+    position: int
+    """Position of the event."""
+    failures: int
+    """Consecutive failures on this event."""
+    fate: Literal["waits to be retried", "halted", "parked"]
+    error: str
+    """Class name of the error."""
+    message: str
+    traceback: str
+
+    def __str__(self) -> str:
+        times = "once" if self.failures == 1 else f"{self.failures} times"
+        text = self.traceback.rstrip() or f"{self.error}: {self.message}"
+        return f"consumer {self.consumer}: event {self.position}, raised {times}, {self.fate}\n{text}"
+
+
+class DrainRecorder:
+    """Records the telemetry of one drain; the context tells its nodes from others in the process."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.consumed = 0
+        self.errors: list[Failure] = []
+        self.consumer_errors: list[ConsumerFailure] = []
+        self._jobs: dict[int, Failure] = {}
+        self._unresolved: dict[Partition, ConsumerFailure] = {}
+        self._parked: list[ConsumerFailure] = []
+        self._tries: Counter[tuple[Partition, int]] = Counter()
+
+    def record(self, name: str, facts: dict[str, Any]) -> None:
+        """Record an event if it belongs to this drain."""
+        if current.get(None) is not self:
+            return
+        if name == "job.ack":
+            for ack in facts["acks"]:
+                self._acked(ack)
+        elif name == "consumer.batch":
+            self._consumed(facts)
+        elif name in ("consumer.fail", "consumer.halt", "consumer.park"):
+            self._failed(name, facts)
+
+    def unresolved_jobs(self) -> list[Failure]:
+        """Return the last attempt of each job that did not succeed later."""
+        return list(self._jobs.values())
+
+    def unresolved_consumers(self) -> list[ConsumerFailure]:
+        """Return the events that a consumer stopped at or parked."""
+        return [*self._parked, *self._unresolved.values()]
+
+    def to_retry(self, most: Mapping[str, int]) -> bool:
+        """Return whether a consumer still has a retry; ``most`` is the maximum number of tries of each."""
+        return any(
+            failure.fate == "waits to be retried" and self._tries[partition, failure.position] < most[partition[0]]
+            for partition, failure in self._unresolved.items()
+        )
+
+    def _acked(self, ack: Ack) -> None:
+        if ack.outcome is Outcome.RELEASED:
+            return
+        self.counts[ack.outcome] += 1
+        self._jobs.pop(ack.job.id, None)
+        if ack.outcome in RAISED:
+            failure = self._jobs[ack.job.id] = _failure(ack)
+            self.errors.append(failure)
+
+    def _consumed(self, facts: Mapping[str, Any]) -> None:
+        self.consumed += facts["events"]
+        partition = facts["consumer"], facts["part"]
+        if partition in self._unresolved and self._unresolved[partition].position <= facts["position"]:
+            del self._unresolved[partition]
+
+    def _failed(self, name: str, facts: Mapping[str, Any]) -> None:
+        partition: Partition = facts["consumer"], facts["part"]
+        error, message, traceback = describe(facts["error"])
+        failure = ConsumerFailure(
+            consumer=partition[0],
+            part=partition[1],
+            position=facts["position"],
+            failures=facts["failures"],
+            fate={"consumer.halt": "halted", "consumer.park": "parked"}.get(name, "waits to be retried"),  # type: ignore[arg-type]
+            error=error,
+            message=message,
+            traceback=traceback,
+        )
+        if name == "consumer.halt":  # emitted after its failure
+            self.consumer_errors.pop()
+        else:
+            self._tries[partition, failure.position] += 1
+        self.consumer_errors.append(failure)
+        if name == "consumer.park":
+            self._unresolved.pop(partition, None)
+            self._parked.append(failure)
+        else:
+            self._unresolved[partition] = failure
+
+
+current: ContextVar[DrainRecorder] = ContextVar("howdah_drain")
+
+
+def _failure(ack: Ack) -> Failure:
+    job = ack.job
+    return Failure(
+        id=job.id,
+        kind=job.kind,
+        queue=job.queue,
+        args=masked(job.args, marks(job.meta_json)),
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        outcome=ack.outcome,
+        error=ack.error or "",
+        message=ack.message or "",
+        traceback=ack.traceback or "",
     )

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from howdah import telemetry
-from howdah.error_codes import retries
-from howdah.errors import ArgumentError, LeaseLost, Poison
+from howdah.errors import ArgumentError, LeaseLost, Poison, retries
 from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
 from howdah.outcome import Ack, Cancel, Outcome, Snooze, clean, result_of

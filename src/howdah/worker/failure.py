@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from howdah.error_codes import code_of
+from howdah.errors import code_of
 from howdah.redact import describe
 from howdah.retry import attribute, lineage, retry_after, seconds
 

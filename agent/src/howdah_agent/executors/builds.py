@@ -11,8 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from howdah.error_codes import EXITS, WORDS, Words, code_of, coded, retries
-from howdah.errors import LeaseLost
+from howdah.errors import LeaseLost, code_of, coded, retries
 from howdah.job import Job, current_job
 from howdah.outcome import Snooze
 from howdah.redact import scrub
@@ -20,6 +19,7 @@ from howdah.secrets import marks, masked
 from howdah.store import RunRecord
 from howdah.worker.job_log import job_log, progress, record_run
 from howdah_agent.executors.callback import Callbacks
+from howdah_agent.executors.classify import EXITS, WORDS, Words
 from howdah_agent.executors.sidecar import Companion, SidecarBusy, SidecarGone
 from howdah_agent.executors.signature import App
 from howdah_agent.program.artifacts import Artifact, Found, Patterns

@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from howdah.error_codes import EXITS, WORDS, Words, classify, coded, wait_in
-from howdah.errors import CodedError, ConfigError
+from howdah.errors import CodedError, ConfigError, coded
 from howdah.job import current_job
 from howdah.secrets import pointers
 from howdah.worker.job_log import job_log
+from howdah_agent.executors.classify import EXITS, WORDS, Words, classify, wait_in
 from howdah_agent.executors.signature import App, taking
 from howdah_agent.executors.template import Template
 from howdah_agent.program.run import CannotRun, ProgramResult, run

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import httpx2 as httpx
 import msgspec
 
-from howdah.error_codes import CODES, EXITS, WORDS, Words, classify, coded, wait_in
-from howdah.errors import CodedError, ConfigError, HowdahError
+from howdah.errors import ERROR_CODES, CodedError, ConfigError, HowdahError, coded
 from howdah.job import current_job
 from howdah.outcome import Snooze
 from howdah.worker.job_log import job_log, progress
+from howdah_agent.executors.classify import EXITS, WORDS, Words, classify, wait_in
 from howdah_agent.executors.signature import App, taking
 
 SILENCE = 60.0
@@ -84,7 +84,7 @@ class Companion:
         known = said.get("error_code")
         if known == "STOPPED":
             return SidecarGone("the sidecar stopped the work")
-        if known not in CODES:
+        if known not in ERROR_CODES:
             known = classify(
                 exit_code=exit_code if isinstance(exit_code, int) else None,
                 stderr=stderr,
@@ -127,7 +127,7 @@ class Companion:
         if answer.status_code >= 500 and answer.status_code != 504:
             return SidecarGone(message)
         known = said.get("error_code")
-        code = known if known in CODES else classify(status=answer.status_code)
+        code = known if known in ERROR_CODES else classify(status=answer.status_code)
         return coded(code, message, retry_after=seconds, hold=self._hold)
 
 

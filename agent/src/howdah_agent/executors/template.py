@@ -6,8 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from howdah.error_codes import coded
-from howdah.errors import ConfigError
+from howdah.errors import ConfigError, coded
 
 PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
 MANY = re.compile(r"\{([A-Za-z_]\w*)\*\}")

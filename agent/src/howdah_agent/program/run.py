@@ -17,8 +17,8 @@ from typing import Literal
 
 import msgspec
 
+from howdah.child_process import signal_name
 from howdah.errors import HowdahError
-from howdah.exit_codes import signal_name
 
 Hear = Callable[[Literal["stdout", "stderr"], str], None]
 GUARD = str(Path(__file__).with_name("guard.py"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from howdah import config
-from howdah.cli.common import configure_logs, configured, run
-from howdah.cli.flags import flags_of, given_flags
+from howdah.cli.parameters import flags_of, given_flags
+from howdah.cli.target import configure_logs, configured, run
 from howdah.errors import ConfigError
 from howdah.options import Given
 from howdah_agent.sidecar.options import SidecarOptions

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import click
 
-from howdah.cli.common import as_json, finish
-from howdah.cli.errors import INCOMPLETE, one_line
 from howdah.cli.node import run_fast
-from howdah.cli.output import dump, printable, show
+from howdah.cli.output import INCOMPLETE, dump, finish, one_line, printable, show
+from howdah.cli.parameters import as_json
 from howdah.observe import logs
 from howdah.postgres.database import Database
 from howdah.postgres.embedded import server as embedded

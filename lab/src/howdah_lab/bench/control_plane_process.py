@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from howdah.child_process import PARENT
 from howdah.control_plane.tokens import Tokens
 from howdah.errors import HowdahError
 from howdah.postgres.database import Database, Session
-from howdah.supervised import PARENT
 
 SERVE = ("-c", "from howdah.cli import main; main()", "serve", "--port", "0", "--rate", "1000000")
 """The rate limit is per token, and here all workers share one token."""

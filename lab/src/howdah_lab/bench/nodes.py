@@ -13,9 +13,9 @@ from typing import Self
 
 import msgspec
 
+from howdah.child_process import PARENT
 from howdah.errors import HowdahError
 from howdah.postgres.database import Database
-from howdah.supervised import PARENT
 from howdah_lab.bench.meter import READ, RESET, MeterReading
 
 WORKER = ("-c", "from howdah.cli import main; main()", "worker", "-a")

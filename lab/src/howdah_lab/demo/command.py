@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import click
 
-from howdah.cli.common import DURATION, finish
+from howdah.cli.output import finish
+from howdah.cli.parameters import DURATION
 from howdah.control_plane.dashboard import take_port
 from howdah.observe import logs
 from howdah.postgres.database import Database, hide_password

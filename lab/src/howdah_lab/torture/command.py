@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 
-from howdah.cli.common import DURATION, as_json, finish
-from howdah.cli.errors import INCOMPLETE
-from howdah.cli.output import dump, show
+from howdah.cli.output import INCOMPLETE, dump, finish, show
+from howdah.cli.parameters import DURATION, as_json
 from howdah.errors import ConfigError
 from howdah.loops import on_signals
 from howdah.observe import logs

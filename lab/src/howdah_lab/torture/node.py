@@ -10,7 +10,7 @@ import signal
 from typing import Any
 
 from howdah import telemetry
-from howdah.supervised import signal_at_parents_death
+from howdah.child_process import signal_at_parents_death
 from howdah_lab.torture import guards, poison, release, rows
 from howdah_lab.torture.app import YARD, app, open_to, pen
 from howdah_lab.torture.crew import STARTED_BY

@@ -18,13 +18,12 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from howdah.exit_codes import end_as
+from howdah.child_process import exit_as, signal_at_parents_death
 from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
 from howdah.outcome import Cancel, Snooze, clean, result_of
 from howdah.redact import scrub, told
 from howdah.store import JobLogEntry
-from howdah.supervised import signal_at_parents_death
 from howdah.worker.failure import FailureReport
 from howdah.worker.job_log import sink
 from howdah.worker.processes import fork
@@ -70,7 +69,7 @@ def _guard(runner: int, lifeline: int, worker: int) -> NoReturn:
             break
     # not reaped yet, the runner keeps its number, so the group is surely the one it led
     _kill(runner)
-    end_as(os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1]))
+    exit_as(os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1]))
 
 
 def _has_ended(runner: int) -> bool:
@@ -79,7 +78,7 @@ def _has_ended(runner: int) -> bool:
     ended, status = os.waitpid(runner, os.WNOHANG)  # macOS before Python 3.13 can only reap it
     if ended:
         _kill(runner)
-        end_as(os.waitstatus_to_exitcode(status))
+        exit_as(os.waitstatus_to_exitcode(status))
     return False
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from howdah.child_process import exit_description
 from howdah.errors import HowdahError
-from howdah.exit_codes import ended
 from howdah.handler import Handler
 from howdah.job import Job
 from howdah.outcome import Cancel, Snooze
@@ -192,7 +192,7 @@ class HandlerProcess:
                 await asyncio.wait({self._ended}, timeout=CLOSE_WITHIN)
         finally:
             talking.cancel()
-        how = ended(self._ended.result()) if self._ended.done() else "closed its socket to the worker"
+        how = exit_description(self._ended.result()) if self._ended.done() else "closed its socket to the worker"
         if not started.done():
             raise ProcessNotStarted(f"the process {how if talking.done() or self._ended.done() else 'did not answer'}")
         hint = ", maybe out of memory" if how.endswith("SIGKILL") else ""

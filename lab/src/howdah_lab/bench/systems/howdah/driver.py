@@ -6,7 +6,7 @@ import asyncpg
 
 import kit
 from howdah import Howdah, Transaction, WorkerOptions, current_job, telemetry
-from howdah.cli.node import NodeProcess
+from howdah.cli.worker import NodeProcess
 from howdah.observe import logs, tracing
 
 app = Howdah(kit.DSN)

@@ -1,13 +1,12 @@
-"""Shared by commands: database and app of a command, running coroutines, parsing ids."""
+"""The database and the application that a command uses, and the operator who runs it."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import getpass
-import re
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -17,13 +16,12 @@ import click
 from howdah import config
 from howdah.app import Howdah
 from howdah.audit import Actor, acting_as
-from howdah.cli.flags import Value, flags_of, given_flags
+from howdah.cli.parameters import flags_of, given_flags
 from howdah.errors import ConfigError
 from howdah.events.log import Log
 from howdah.jobs.admin import Admin
 from howdah.maintenance.pruner import Retention
 from howdah.observe import logs
-from howdah.option_types import Duration
 from howdah.options import Given
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
@@ -47,8 +45,6 @@ def person() -> Actor:
 
 
 T = TypeVar("T")
-LONGEST_RANGE = 100_000
-LARGEST_POSITION = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +166,6 @@ configured = click.option(
     metavar="FILE",
     help="Settings file.  [env: HOWDAH_CONFIG; default: the nearest howdah.toml upwards]",
 )
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def configure_logs(settings: config.Settings) -> None:
@@ -182,47 +177,3 @@ def configure_logs(settings: config.Settings) -> None:
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end."""
     return asyncio.run(main)
-
-
-def finish(code: int) -> None:
-    """End the command with this exit code."""
-    if code:
-        click.get_current_context().exit(code)
-
-
-def read_ids(words: Sequence[str], what: str = "job id") -> list[int]:
-    """Parse ids and ranges of ids.
-
-    >>> read_ids(["5", "7", "10-12"])
-    [5, 7, 10, 11, 12]
-    """
-    ids: dict[int, None] = {}
-    for word in ",".join(words).replace(" ", ",").split(","):
-        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", word)
-        if match is None:
-            raise click.UsageError(f"{word!r} is not a {what}; write 7 or 10-20")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last < first:
-            raise click.UsageError(f"the range {word} runs backwards; write {last}-{first}")
-        if len(ids) + last - first >= LONGEST_RANGE:
-            raise click.UsageError(f"{word} is too much at once; {LONGEST_RANGE:,} ids are allowed")
-        ids.update(dict.fromkeys(range(first, last + 1)))
-    return list(ids)
-
-
-class Position(click.ParamType[int]):
-    """A position in the log, or the version of a stream."""
-
-    name = "position"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse the text."""
-        text = str(value)
-        if not text.isdecimal() or int(text) > LARGEST_POSITION:
-            self.fail(f"{text!r} is not a position; write a number from 0 on", param, ctx)
-        return int(text)
-
-
-DURATION = Value(Duration())
-"""Seconds, or a number with a unit: 90s, 15m, 24h, 14d."""
-POSITION = Position()

@@ -1,4 +1,4 @@
-"""`howdah why`: what keeps a job, a consumer or a row from running."""
+"""`howdah why` and `howdah doctor`: explain why something does not run, and check the database and the nodes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from howdah.cli.common import Target, as_json, finish, run, targeted
-from howdah.cli.errors import SCHEMA, one_line
-from howdah.cli.output import dump, printable
+from howdah.cli.output import INCOMPLETE, SCHEMA, UNREACHABLE, dump, finish, one_line, printable, show
+from howdah.cli.parameters import as_json
 from howdah.cli.table import chosen
-from howdah.diagnose.finding import Gate
+from howdah.cli.target import Target, run, targeted
+from howdah.diagnose.doctor import Doctor
+from howdah.diagnose.finding import Finding, Gate, Verdict
 from howdah.diagnose.why import Why
 from howdah.postgres.database import Database
 
@@ -93,3 +94,45 @@ def read_id(word: str) -> int:
     if not word.isdecimal() or len(word) > 18:
         raise click.UsageError(f"{word!r} is not a job id; write a number, or --consumer NAME")
     return int(word)
+
+
+FINDING_COLUMNS = {
+    "check": lambda finding: finding.name,
+    "verdict": lambda finding: finding.verdict.value,
+    "finding": lambda finding: finding.fact,
+}
+
+
+@click.command()
+@as_json
+@targeted
+def doctor(target: Target, as_json: bool) -> None:
+    """Check the database and the nodes, and print what to do. Changes nothing.
+
+    With an app (`-a`) its tables are examined too: what they lack, and rows that no node claims.
+
+    Exits 0 when nothing is bad (warnings do not count), 1 otherwise, 3 when the database does not answer, 4 when
+    the schema is not the one this code needs.
+
+    \b
+    howdah doctor
+    howdah doctor -a shop.jobs:app --json
+    """
+    findings = [
+        Finding(each.name, each.verdict, one_line(each.fact), each.fix)
+        for each in run(Doctor(target.database(), target.tables()).examine())
+    ]
+    show(findings, FINDING_COLUMNS, as_json=as_json)
+    if not as_json:
+        for finding in findings:
+            if finding.fix is not None:
+                click.echo(printable(f"{finding.name}: {finding.fact}\n  → {finding.fix}"))
+    finish(exit_code(findings))
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    """Return the exit code for the findings."""
+    bad = {finding.name for finding in findings if finding.verdict is Verdict.BAD}
+    if len(findings) == 1:
+        return UNREACHABLE
+    return SCHEMA if "schema" in bad else INCOMPLETE if bad else 0

@@ -1,20 +1,89 @@
-"""`howdah token`: create, list and revoke API tokens."""
+"""`howdah serve` and `howdah token`: run a control plane, and manage its API tokens."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import click
 
+from howdah.app import Howdah
 from howdah.audit import acting_as
-from howdah.cli.common import DURATION, Target, as_json, person, run, targeted
-from howdah.cli.output import dump, show
+from howdah.cli.node import reach, run_fast
+from howdah.cli.output import INCOMPLETE, dump, show
+from howdah.cli.parameters import DURATION, as_json, flags_of
+from howdah.cli.target import Target, configure_logs, person, run, targeted
+from howdah.control_plane.options import ServeOptions
+from howdah.control_plane.server import ControlPlaneServer
 from howdah.control_plane.tokens import SCOPES, TokenRow, Tokens
+from howdah.loops import on_signals
+from howdah.maintenance.pruner import DEFAULT_RETENTION, Retention
+from howdah.observe import logs
 from howdah.postgres import migrate
 from howdah.postgres.database import Session
+from howdah.settings import StartOptions
 
-COLUMNS = {
+log = logging.getLogger("howdah")
+
+
+@click.command()
+@targeted
+@flags_of(ServeOptions, StartOptions)
+def serve(target: Target) -> None:
+    """Run a control plane and the dashboard: workers that cannot reach the database work through it.
+
+    As many as wanted, behind a load balancer. With -a it knows the app's tables, schedules and the arguments of its
+    tasks; without, it serves jobs of any kind. The dashboard is at /dashboard: sign in with a token of scope read (to
+    look) or admin (to act), or with the password in HOWDAH_SERVE_PASSWORD. The first TERM or INT ends it within 3
+    seconds, the second at once.
+
+    \b
+    howdah token create build-box --scope work
+    howdah serve -a shop.jobs:app --host 0.0.0.0 --cert tls.crt --key tls.key
+    """
+    settings = target.settings()
+    options = settings.of(ServeOptions)
+    configure_logs(settings)
+    logs.subscribe_logs()
+    run_fast(_serve(_app(target), options, settings.of(StartOptions).wait))
+
+
+def _app(target: Target) -> Howdah:
+    settings = target.settings()
+    if settings.app is not None:
+        return target.app()
+    database = settings.database()
+    app = Howdah(database.dsn, schema=database.schema, retention=settings.of(Retention, DEFAULT_RETENTION))
+    app.redact = settings.redaction()
+    return app
+
+
+async def _serve(app: Howdah, options: ServeOptions, patience: float) -> None:
+    server, stop = ControlPlaneServer(app, options), asyncio.Event()
+
+    def end() -> None:
+        log.info("stopping: long polls end now; signal again to exit at once")
+        stop.set()
+        server.stop()
+
+    undo = on_signals(end, _leave)
+    try:
+        if await reach(app.database, patience, stop):
+            await server.run()
+    finally:
+        undo()
+
+
+def _leave() -> None:
+    log.warning("ending at once; requests under way are not answered")
+    logging.shutdown()
+    os._exit(INCOMPLETE)
+
+
+TOKEN_COLUMNS = {
     "id": lambda row: row.id,
     "name": lambda row: row.name,
     "begins": lambda row: f"{row.hint}…",
@@ -87,7 +156,7 @@ def list_(target: Target, as_json: bool) -> None:
         async with _tokens(target) as tokens:
             return await tokens.list()
 
-    show(run(look()), COLUMNS, as_json=as_json, empty="no tokens; make one with `howdah token create`")
+    show(run(look()), TOKEN_COLUMNS, as_json=as_json, empty="no tokens; make one with `howdah token create`")
 
 
 @token.command()

@@ -1,19 +1,24 @@
-"""Makes flags of declared options."""
+"""Parameters of commands: flags of declared options, ids, positions in the log, times."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from howdah.errors import ConfigError
-from howdah.option_types import Choice, OptionType, Switch
+from howdah.option_types import Choice, Duration, OptionType, Switch, seconds
 from howdah.options import Given, Option, named, options_of
 
 T = TypeVar("T")
+LONGEST_RANGE = 100_000
+"""Ids that may be given at once."""
+LARGEST_POSITION = 2**63 - 1
 
 
 class Value(click.ParamType[Any]):
@@ -106,3 +111,69 @@ def given_flags(ctx: click.Context) -> dict[str, Given]:
     """Return the options that the command line has flags of, by key."""
     flags = [each for each in ctx.command.params if isinstance(each, Flag)]
     return {flag.declared.key: given for flag in flags if (given := flag.given(ctx)) is not None}
+
+
+def read_ids(words: Sequence[str], what: str = "job id") -> list[int]:
+    """Parse ids and ranges of ids.
+
+    >>> read_ids(["5", "7", "10-12"])
+    [5, 7, 10, 11, 12]
+    """
+    ids: dict[int, None] = {}
+    for word in ",".join(words).replace(" ", ",").split(","):
+        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", word)
+        if match is None:
+            raise click.UsageError(f"{word!r} is not a {what}; write 7 or 10-20")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise click.UsageError(f"the range {word} runs backwards; write {last}-{first}")
+        if len(ids) + last - first >= LONGEST_RANGE:
+            raise click.UsageError(f"{word} is too much at once; {LONGEST_RANGE:,} ids are allowed")
+        ids.update(dict.fromkeys(range(first, last + 1)))
+    return list(ids)
+
+
+class Position(click.ParamType[int]):
+    """A position in the log, or the version of a stream."""
+
+    name = "position"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse the text."""
+        text = str(value)
+        if not text.isdecimal() or int(text) > LARGEST_POSITION:
+            self.fail(f"{text!r} is not a position; write a number from 0 on", param, ctx)
+        return int(text)
+
+
+class MomentType(click.ParamType[datetime]):
+    """A time with its zone, or how long ago: 2030-01-31T12:00:00Z, 90s, 24h, 14d."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Parse the text."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            return datetime.now(UTC) - timedelta(seconds=seconds(value))
+        except (ConfigError, OverflowError):
+            pass
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            found = None
+        if found is None or found.tzinfo is None:
+            self.fail(
+                f"{value!r} is no moment; write a time with its zone, as 2030-01-31T12:00:00Z, or how long ago, as 24h",
+                param,
+                ctx,
+            )
+        return found
+
+
+DURATION = Value(Duration())
+"""Seconds, or a number with a unit: 90s, 15m, 24h, 14d."""
+POSITION = Position()
+MOMENT = MomentType()
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

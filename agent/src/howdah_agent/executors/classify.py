@@ -1,4 +1,4 @@
-"""Error codes: classes of errors, how they are recognised, and how often each is retried.
+"""Error codes of failed programs and requests.
 
 Structured facts are checked first: the exit code, the HTTP status, the type of the exception. Only if they decide
 nothing is text searched, and only in the tail of stderr: a test that prints "unauthorized" must not fail a build for
@@ -10,17 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from howdah.errors import ArgumentError, CodedError
-
-CODES: dict[str, int | None] = {
-    "RATE_LIMITED": None,
-    "AUTH_FAILED": 0,
-    "TIMEOUT": None,
-    "AGENT_ERROR": 2,
-    "INVALID_SPEC": 0,
-    "STALE_WORKER": None,
-}
-"""Maximum number of retries of each code; ``None``: limited only by the attempts of the job."""
+from howdah.errors import ArgumentError, code_of
 
 EXITS: Mapping[int, str] = {64: "INVALID_SPEC", 65: "INVALID_SPEC", 77: "AUTH_FAILED", 124: "TIMEOUT"}
 """Exit codes with a common meaning: those of sysexits.h and timeout(1)."""
@@ -51,29 +41,6 @@ WORDS: Words = (
 TAIL = 2000
 """Number of characters at the end of stderr that are searched."""
 OTHERWISE = "AGENT_ERROR"
-
-
-def retries(code: str | None, attempt: int) -> bool:
-    """Return whether an error with this code is retried after this many attempts.
-
-    >>> retries("AUTH_FAILED", 1), retries("AGENT_ERROR", 2), retries("AGENT_ERROR", 3), retries(None, 7)
-    (False, True, False, True)
-    """
-    most = CODES.get(code) if code else None
-    return most is None or attempt <= most
-
-
-def code_of(error: BaseException) -> str | None:
-    """Return the ``code`` attribute of an error if it is a known error code."""
-    try:
-        code = getattr(error, "code", None)
-    except Exception:  # code may be a property that raises
-        return None
-    kind = type(code)  # not isinstance: it runs code of the value, which may raise
-    if not issubclass(kind, str):
-        return None
-    code = str.__str__(code)  # a subclass may override __str__
-    return code if code in CODES else None
 
 
 def classify(
@@ -112,9 +79,3 @@ def wait_in(text: str) -> float | None:
     """
     found = re.findall(r"(?i)(?:retry[- ]after|try again in|retry in)[:=]?\s*(\d{1,6}(?:\.\d+)?)", text[-TAIL:])
     return float(found[-1]) if found else None
-
-
-def coded(code: str, message: str, *, retry_after: float | None = None, hold: bool = False) -> CodedError:
-    """Make an error with this code; only RATE_LIMITED keeps the delay and the hold of its kind on all nodes."""
-    limited = code == "RATE_LIMITED"
-    return CodedError(message, code=code, retry_after=retry_after if limited else None, hold=hold and limited)

@@ -1,11 +1,21 @@
-"""`howdah migrate`: migrate the schema to the version of this release."""
+"""`howdah migrate` and `howdah prune`: maintain the schema and delete old jobs."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+
 import click
 
-from howdah.cli.common import Target, run, targeted
+from howdah.audit import acting_as
+from howdah.cli.output import age, dump
+from howdah.cli.parameters import as_json, flags_of
+from howdah.cli.selection import confirm
+from howdah.cli.target import Target, person, run, targeted
+from howdah.maintenance.pruner import Pruned, Pruner, Retention
 from howdah.postgres import migrate as migration
+from howdah.postgres.database import Database
 
 
 @click.command()
@@ -74,3 +84,56 @@ def _newer(schema: str, state: migration.SchemaState) -> str:
         f"schema {schema!r} is at version {state.version} and works with code from version {state.works_from} on;"
         f" this code is for version {migration.needed()}"
     )
+
+
+@click.command()
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@as_json
+@targeted
+@flags_of(Retention)
+def prune(target: Target, yes: bool, as_json: bool) -> None:
+    """Delete finished jobs past their retention. Workers do this automatically every hour.
+
+    Asks before it deletes jobs that the settings would keep longer; without a terminal that needs --yes.
+
+    \b
+    howdah prune --done-after 14d --failed-after 30d
+    """
+    others = {key: given for key, given in target.flags.items() if not key.startswith(Retention.SECTION)}
+    kept, retention = replace(target, flags=others).retention(), target.retention()
+    if retention.done < kept.done or retention.failed < kept.failed:
+        confirm(f"delete {words(retention)}", yes)
+    with progress(), acting_as(person()):
+        pruned = run(tidy(target.database(), retention))
+    if as_json:
+        dump(asdict(pruned))
+    else:
+        click.echo(f"pruned {pruned.jobs:,} jobs, {pruned.partitions} whole partitions among them")
+
+
+def words(retention: Retention) -> str:
+    """Return what would be deleted.
+
+    >>> words(Retention(done=0, failed=86400))
+    'every done job, and every failed and cancelled job older than 1d00h'
+    """
+
+    def older(seconds: float) -> str:
+        return f" older than {age(seconds)}" if seconds else ""
+
+    return f"every done job{older(retention.done)}, and every failed and cancelled job{older(retention.failed)}"
+
+
+async def tidy(database: Database, retention: Retention) -> Pruned:
+    """Prune until nothing is past its retention."""
+    await migration.check(database)
+    return await Pruner(database, retention, noted=True).prune()
+
+
+def progress() -> AbstractContextManager[object]:
+    """A spinner on a terminal."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status("pruning")

@@ -1,27 +1,31 @@
-"""`howdah consumers replay` and `wait`: until a consumer has seen the log."""
+"""`howdah consumers reset`, `replay`, `skip` and `wait`: the positions of consumers."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import click
 
-from howdah.cli.common import DURATION, POSITION, Target, run, targeted
-from howdah.cli.errors import one_line
-from howdah.cli.output import printable
+from howdah.cli.output import one_line, printable
+from howdah.cli.parameters import DURATION, POSITION
 from howdah.cli.selection import confirm
+from howdah.cli.target import Target, run, targeted
 from howdah.errors import HowdahError
-from howdah.events.admin import To
+from howdah.events.admin import LogAdmin, To
+from howdah.events.consumer import MOST_PARTITIONS
 from howdah.events.log import Log
 from howdah.events.rows import ConsumerRow
 
-LOOK = 0.2
-STRIDE = 5
+T = TypeVar("T")
+PART = click.IntRange(0, MOST_PARTITIONS - 1)
+POLL_INTERVAL = 0.2
+"""Seconds between two checks of the progress."""
+PROGRESS_STEP = 5
 """Percent between two progress lines without a terminal."""
 
 
@@ -48,12 +52,12 @@ class ReplayStart(click.ParamType[Any]):
         return found
 
 
-WHERE = ReplayStart()
+POSITION_OR_TIME = ReplayStart()
 PLACES = "beginning, end, the position before the first event, or a time with its zone."
 
 
-def words_of(to: To) -> str:
-    """Return a position in words."""
+def in_words(to: To) -> str:
+    """Describe a position."""
     match to:
         case datetime():
             return to.isoformat()
@@ -65,7 +69,9 @@ def words_of(to: To) -> str:
 
 @click.command()
 @click.argument("name")
-@click.option("--from", "start", type=WHERE, metavar="PLACE", default="beginning", show_default=True, help=PLACES)
+@click.option(
+    "--from", "start", type=POSITION_OR_TIME, metavar="PLACE", default="beginning", show_default=True, help=PLACES
+)
 @click.option("--no-wait", is_flag=True, help="Return at once.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @targeted
@@ -79,8 +85,8 @@ def replay(target: Target, name: str, start: To, no_wait: bool, yes: bool) -> No
     howdah consumers replay order-totals
     howdah consumers replay order-totals --from 2030-01-31T12:00:00Z --yes
     """
-    confirm(f"replay consumer {name!r} from {words_of(start)}", yes)
-    run(replayed(target, name, start, no_wait))
+    confirm(f"replay consumer {name!r} from {in_words(start)}", yes)
+    run(_replay(target, name, start, no_wait))
 
 
 @click.command()
@@ -101,14 +107,70 @@ def wait(target: Target, name: str, position: int | None, timeout: float) -> Non
             try:
                 await log.wait_for(name, wanted, timeout=timeout)
             except TimeoutError as error:
-                why = trouble(await log.admin.consumers(name))
+                why = blocked_by(await log.admin.consumers(name))
                 raise HowdahError(f"{error}" + (f"; {why}" if why else "")) from None
             return wanted
 
     click.echo(f"consumer {name!r} has seen everything up to position {run(main())}")
 
 
-async def replayed(target: Target, name: str, start: To, no_wait: bool) -> None:
+@click.command()
+@click.argument("name")
+@click.option("--to", type=POSITION_OR_TIME, metavar="PLACE", required=True, help=PLACES)
+@click.option("--part", type=PART, metavar="N", help="Only this partition.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@targeted
+def reset(target: Target, name: str, to: To, part: int | None, yes: bool) -> None:
+    """Set the position of a consumer: events in between are processed again, or skipped. A halted one resumes.
+
+    Its read model stays as it is. Make it empty first, or let the consumer write so that twice does no harm.
+
+    \b
+    howdah consumers reset order-totals --to 1200
+    howdah consumers reset order-totals --to 2030-01-31T12:00:00Z --yes
+    """
+    which = f"consumer {name!r}" if part is None else f"part {part} of consumer {name!r}"
+    confirm(f"reset {which} to {in_words(to)}", yes)
+    position = with_admin(target, lambda admin: admin.reset(name, to, part=part))
+    click.echo(f"{which} continues after position {position}")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--part", type=PART, metavar="N", help="Only this partition.  [default: all that failed]")
+@click.option("--event", type=POSITION, metavar="POSITION", help="Only if it failed on this event.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@targeted
+def skip(target: Target, name: str, part: int | None, event: int | None, yes: bool) -> None:
+    """Skip the event a consumer failed on, and resume after it.
+
+    Skips the event that the question names, and no other one it may fail on meanwhile.
+
+    \b
+    howdah consumers skip order-totals --event 1017
+    """
+    events = None if event is None else [event]
+    if not yes:
+        rows = with_admin(target, lambda admin: admin.consumers(name))
+        failing = [row.error_position for row in rows if row.error_position and part in (None, row.part)]
+        events = events or failing or None
+        if events:
+            confirm(f"leave out event {', '.join(map(str, events))} for consumer {name!r}", yes)
+    for position in with_admin(target, lambda admin: admin.skip(name, part=part, events=events)):
+        click.echo(f"consumer {name!r} leaves out event {position}")
+
+
+def with_admin(target: Target, act: Callable[[LogAdmin], Awaitable[T]]) -> T:
+    """Run an action with the admin of the event log."""
+
+    async def main() -> T:
+        async with target.log() as log:
+            return await act(log.admin)
+
+    return run(main())
+
+
+async def _replay(target: Target, name: str, start: To, no_wait: bool) -> None:
     """Reset a consumer and, unless `--no-wait`, wait until it reaches the frontier."""
     async with target.log() as log:
         goal = (await log.frontier()).safe
@@ -116,8 +178,8 @@ async def replayed(target: Target, name: str, start: To, no_wait: bool) -> None:
         if no_wait:
             click.echo(f"consumer {name!r} continues after position {begin}, {goal - begin} behind the frontier")
             return
-        with ReplayProgress(name, begin, goal) as meter:
-            await watch(log, name, goal, meter)
+        with ReplayProgress(name, begin, goal) as progress:
+            await watch(log, name, goal, progress)
     click.echo(f"consumer {name!r} has seen everything from position {begin} to {goal}")
 
 
@@ -125,9 +187,9 @@ class ReplayProgress:
     """Progress of a replay on stderr: a bar on a terminal, lines elsewhere."""
 
     def __init__(self, name: str, begin: int, goal: int) -> None:
-        self._begin = begin
-        self._whole = goal - begin
-        self._said = -STRIDE
+        self._start = begin
+        self._total = goal - begin
+        self._printed = -PROGRESS_STEP
         self._note: str | None = None
         self._bar: Any = None
         if sys.stderr.isatty():
@@ -143,7 +205,7 @@ class ReplayProgress:
                 console=Console(stderr=True),
                 transient=True,
             )
-            self._task = self._bar.add_task(printable(name), total=self._whole, rate="")
+            self._task = self._bar.add_task(printable(name), total=self._total, rate="")
 
     def __enter__(self) -> Self:
         if self._bar:
@@ -158,14 +220,14 @@ class ReplayProgress:
 
     def show(self, rows: Sequence[ConsumerRow]) -> None:
         """Show the mean progress of the partitions."""
-        done = sum(min(max(row.position - self._begin, 0), self._whole) for row in rows) // len(rows)
+        done = sum(min(max(row.position - self._start, 0), self._total) for row in rows) // len(rows)
         rate = sum(row.rate for row in rows)
         if self._bar:
             self._bar.update(self._task, completed=done, rate=f"{rate:,.0f} events/s")
             return
-        percent = 100 * done // self._whole if self._whole else 100
-        if percent >= self._said + STRIDE or (percent == 100 and self._said < 100):
-            self._said = percent
+        percent = 100 * done // self._total if self._total else 100
+        if percent >= self._printed + PROGRESS_STEP or (percent == 100 and self._printed < 100):
+            self._printed = percent
             click.echo(f"{percent:3} %, {rate:,.0f} events/s", err=True)
 
     def note(self, words: str | None) -> None:
@@ -178,11 +240,11 @@ class ReplayProgress:
         self._note = words
 
 
-async def watch(log: Log, name: str, goal: int, meter: ReplayProgress) -> None:
+async def watch(log: Log, name: str, goal: int, progress: ReplayProgress) -> None:
     """Return when every partition of a consumer has passed ``goal``."""
     while True:
         rows = await log.admin.consumers(name)
-        meter.show(rows)
+        progress.show(rows)
         if all(row.position >= goal for row in rows):
             return
         for row in rows:
@@ -190,11 +252,11 @@ async def watch(log: Log, name: str, goal: int, meter: ReplayProgress) -> None:
                 raise HowdahError(
                     f"consumer {row.name!r} is halted at event {row.error_position}: {row.error}: {row.message}"
                 )
-        meter.note(trouble(rows))
-        await asyncio.sleep(LOOK)
+        progress.note(blocked_by(rows))
+        await asyncio.sleep(POLL_INTERVAL)
 
 
-def trouble(rows: Sequence[ConsumerRow]) -> str | None:
+def blocked_by(rows: Sequence[ConsumerRow]) -> str | None:
     """Return what blocks a consumer, and what to do."""
     for row in rows:
         who = f"consumer {row.name!r}"
