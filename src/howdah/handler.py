@@ -13,7 +13,7 @@ from howdah.arguments import Arguments
 from howdah.errors import ConfigError
 from howdah.job import Job
 from howdah.outcome import Ack
-from howdah.redact import spellings, told
+from howdah.redact import handler_secrets, spellings
 from howdah.retry import Backoff, Retries
 from howdah.secrets import leaves, marks
 from howdah.store import Transaction
@@ -86,7 +86,7 @@ def keep_secret(job: Job, secrets: Sequence[str] = ()) -> None:
     if not places:
         return
     try:
-        told.set(spellings(leaves(msgspec.json.decode(job.payload), places)))
+        handler_secrets.set(spellings(leaves(msgspec.json.decode(job.payload), places)))
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass  # the payload is invalid, so the handler does not receive it either
 

@@ -18,16 +18,16 @@ from howdah.secrets import MASK, leaves, masked
 LONGEST_NAME = 200
 LONGEST_MESSAGE = 2_000
 LONGEST_TRACEBACK = 8_000
-SHORTEST = 3
+SHORTEST_SECRET = 3
 """Characters of a secret that is looked for in texts: a shorter one is in every text."""
-SURE = 6
-"""Characters from which on it is hidden within a word, too."""
+HIDDEN_IN_WORDS = 6
+"""Characters of a secret from which on it is hidden inside of words, too."""
 MARGIN = 8_192
 """Characters scrubbed beyond what is kept of a long text: at a cut, half a secret could not be recognised."""
 MOST_WORK = 50_000_000
 """Secrets times characters that are compared; beyond, nothing of a text is shown."""
 
-told: ContextVar[Sequence[str]] = ContextVar("howdah_told", default=())
+handler_secrets: ContextVar[Sequence[str]] = ContextVar("howdah_secrets", default=())
 """Secrets of the running handler, as :func:`spellings`, which are redacted in all stored text."""
 
 _ADDRESS = re.compile(r"://[^\s?]*")
@@ -54,7 +54,7 @@ def scrub(text: str) -> str:
     >>> scrub("cannot reach postgresql://me:hunter2@db/app with token=abc")
     'cannot reach postgresql://me:***@db/app with token=***'
     """
-    if secrets := told.get():
+    if secrets := handler_secrets.get():
         text = hide(text, secrets)
     text = _ADDRESS.sub(_without_password, text)
     for pattern, replacement in _SECRETS:
@@ -81,7 +81,7 @@ def keep(text: str, longest: int) -> str:
     """
     text = str.__str__(text)  # a subclass may have code of its own
     half = (longest - 40) // 2
-    margin = max((len(secret) for secret in told.get()), default=0) + MARGIN
+    margin = max((len(secret) for secret in handler_secrets.get()), default=0) + MARGIN
     if len(text) <= 2 * (half + margin):
         return shorten(scrub(text), longest)
     first, last = scrub(text[: half + margin]), scrub(text[-half - margin :])
@@ -103,11 +103,11 @@ def spellings(secrets: Iterable[str]) -> tuple[str, ...]:
             found |= {each, each.strip(), quote(each, ""), quote_plus(each)}
             found |= {repr(each)[1:-1], ascii(each)[1:-1], repr(each.encode())[2:-1]}
             found |= {json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1]}
-    return tuple(sorted((each for each in found if len(each) >= SHORTEST), key=lambda each: (-len(each), each)))
+    return tuple(sorted((each for each in found if len(each) >= SHORTEST_SECRET), key=lambda each: (-len(each), each)))
 
 
 def hide(text: str, secrets: Sequence[str]) -> str:
-    """Hide what was told in confidence, by its spellings.
+    """Hide secrets, given as their :func:`spellings`.
 
     >>> hide("card 4111-1111 with 737 refused, code 17370", spellings(["4111-1111", "737"]))
     'card *** with *** refused, code 17370'
@@ -117,7 +117,7 @@ def hide(text: str, secrets: Sequence[str]) -> str:
     for secret in secrets:
         if secret in text:
             word = re.escape(secret)
-            text = re.sub(word if len(secret) >= SURE else rf"(?<!\w){word}(?!\w)", "***", text)
+            text = re.sub(word if len(secret) >= HIDDEN_IN_WORDS else rf"(?<!\w){word}(?!\w)", "***", text)
     return text
 
 
@@ -174,7 +174,7 @@ that; returns what is shown instead."""
 
 
 class Redact:
-    """Hides what is secret: by its place, by the name of its key, by its look, and as the application says."""
+    """Hides secrets: marked arguments, values of certain keys, texts that look like secrets, and what a hook hides."""
 
     def __init__(self, keys: str = KEYS, hook: Hook | None = None) -> None:
         try:
@@ -190,14 +190,14 @@ class Redact:
         >>> Redact()({"user": 7, "card": "4111", "http": [{"API_KEY": "k", "dsn": "pg://me:pw@db"}]}, ["/card"])
         {'user': 7, 'card': '***', 'http': [{'API_KEY': '***', 'dsn': 'pg://me:***@db'}]}
         """
-        return self._ask(kind, part, self._value(masked(value, secrets), DEEPEST))
+        return self._call_hook(kind, part, self._value(masked(value, secrets), DEEPEST))
 
-    def text(self, text: str | None, told: Sequence[str] = (), *, kind: str = "", part: str = "error") -> str | None:
-        """A text that may be shown; ``told``: spellings of what it must not hold."""
+    def text(self, text: str | None, secrets: Sequence[str] = (), *, kind: str = "", part: str = "error") -> str | None:
+        """Return a text that may be shown; ``secrets``: their :func:`spellings`, which it must not contain."""
         if text is None:
             return None
-        said = self._ask(kind, part, scrub(hide(text, told)))
-        return said if said is None or isinstance(said, str) else str(said)
+        shown = self._call_hook(kind, part, scrub(hide(text, secrets)))
+        return shown if shown is None or isinstance(shown, str) else str(shown)
 
     def _value(self, value: Any, depth: int) -> Any:
         if not depth:
@@ -214,7 +214,7 @@ class Redact:
     def _is_secret(self, key: str) -> bool:
         return self._keys is not None and self._keys.search(key) is not None
 
-    def _ask(self, kind: str, part: str, value: Any) -> Any:
+    def _call_hook(self, kind: str, part: str, value: Any) -> Any:
         if self.hook is None or value is None:
             return value
         try:
@@ -226,6 +226,6 @@ class Redact:
             return MASK
 
 
-def told_in(value: Any, secrets: Sequence[str]) -> tuple[str, ...]:
+def secret_spellings(value: Any, secrets: Sequence[str]) -> tuple[str, ...]:
     """Return the forms in which the secrets among these arguments may appear in a text."""
     return spellings(leaves(value, secrets)) if secrets else ()

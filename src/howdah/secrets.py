@@ -18,7 +18,7 @@ MARK = "howdah.secrets"
 """Key in the metadata of a job that holds the JSON pointers to its secrets."""
 EVERY = "*"
 """Part of a pointer that stands for every item of a list or every value of an object."""
-MOST = 1000
+MAX_POINTERS = 1000
 """Maximum number of pointers that are followed; with more than that everything is hidden."""
 
 
@@ -74,12 +74,14 @@ def marks(meta: Any) -> tuple[str, ...]:
     """Return the pointers in the metadata of a job (JSON or decoded); invalid metadata hides everything."""
     if isinstance(meta, bytes):
         meta = _read(meta) if MARK.encode() in meta else None
-    said = meta.get(MARK) if isinstance(meta, Mapping) else None
-    if said is None:
+    found = meta.get(MARK) if isinstance(meta, Mapping) else None
+    if found is None:
         return ()
-    if not isinstance(said, list | tuple) or len(said) > MOST or not all(isinstance(each, str) for each in said):
+    if not isinstance(found, list | tuple) or len(found) > MAX_POINTERS:
         return ("",)
-    return tuple(each if each.startswith("/") or not each else f"/{each}" for each in said)
+    if not all(isinstance(each, str) for each in found):
+        return ("",)
+    return tuple(each if each.startswith("/") or not each else f"/{each}" for each in found)
 
 
 def marked(meta: Mapping[str, Any] | None, secrets: Sequence[str]) -> dict[str, Any]:

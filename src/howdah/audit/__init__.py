@@ -15,7 +15,7 @@ from howdah.errors import ConfigError
 from howdah.postgres import sql
 
 Via = Literal["cli", "dashboard", "api", "code"]
-LONGEST = 200
+MAX_NAME = 200
 """Characters of a name or an address that are kept."""
 
 
@@ -56,7 +56,7 @@ def acting_as(by: Actor) -> Iterator[None]:
 def actor() -> Actor:
     """Return the current actor, with texts that fit the table."""
     by = _acting.get()
-    return Actor(plain(by.who)[:LONGEST] or "unknown", by.via, plain(by.address)[:LONGEST] if by.address else None)
+    return Actor(plain(by.who)[:MAX_NAME] or "unknown", by.via, plain(by.address)[:MAX_NAME] if by.address else None)
 
 
 def plain(text: str) -> str:
@@ -64,8 +64,8 @@ def plain(text: str) -> str:
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
-MOST_IDS = 1000
-LARGEST = 4000
+MAX_IDS = 1000
+MAX_VALUES = 4000
 """Largest size in bytes of the values before and after."""
 LARGEST_PAGE = 1000
 LIST_TIMEOUT = 5.0
@@ -123,7 +123,7 @@ class AuditTrail:
             by.address,
             verb,
             thing,
-            [plain(str(id))[:300] for id in ids[:MOST_IDS]],
+            [plain(str(id))[:300] for id in ids[:MAX_IDS]],
             _encode(filter),
             _encode(before),
             _encode(after),
@@ -181,4 +181,4 @@ def _encode(facts: Mapping[str, Any] | None) -> str | None:
     if facts is None:
         return None
     encoded = msgspec.json.encode(facts, enc_hook=str)
-    return (encoded if len(encoded) <= LARGEST else msgspec.json.encode({"bytes": len(encoded)})).decode()
+    return (encoded if len(encoded) <= MAX_VALUES else msgspec.json.encode({"bytes": len(encoded)})).decode()

@@ -12,7 +12,7 @@ import click
 
 from howdah.cli.output import INCOMPLETE, dump, finish, show
 from howdah.cli.parameters import as_json
-from howdah.cli.selection import MOST, JobSelection, choosing, confirm
+from howdah.cli.selection import MAX_SELECTED, JobSelection, choosing, confirm
 from howdah.cli.target import Target, run, targeted
 from howdah.jobs.actions import CHUNK, ActionProgress, Verb
 from howdah.jobs.admin import Admin
@@ -33,7 +33,7 @@ class Bulk:
         self._asked_to_stop = False
         self.began = False
         """True if the database was reached, so that something may have happened."""
-        self.said: list[ActionResult] = []
+        self.results: list[ActionResult] = []
         """The results so far."""
         self.stopped = False
         """True if it stopped before all jobs were processed."""
@@ -54,24 +54,24 @@ class Bulk:
         conditions = {} if self._choice.state is None else {"state": self._choice.state}
         values = () if self._to is None else (self._to,)
         for start in range(0, len(ids), CHUNK):
-            said = await getattr(admin, self._verb)(ids[start : start + CHUNK], *values, **conditions)
-            self._heard(said, last=start + CHUNK >= len(ids))
+            results = await getattr(admin, self._verb)(ids[start : start + CHUNK], *values, **conditions)
+            self._add(results, last=start + CHUNK >= len(ids))
 
     async def _by_filter(self, admin: Admin) -> None:
         choice = self._choice
 
-        def heard(acted: ActionProgress) -> None:
-            self._heard(acted.chunk, last=acted.next is None or len(self.said) + len(acted.chunk) >= choice.limit)
+        def add(acted: ActionProgress) -> None:
+            self._add(acted.chunk, last=acted.next is None or len(self.results) + len(acted.chunk) >= choice.limit)
 
-        done = await admin.act(self._verb, choice.filter, to=self._to, limit=choice.limit, progress=heard)
+        done = await admin.act(self._verb, choice.filter, to=self._to, limit=choice.limit, progress=add)
         if done.next is not None:
             rest = await admin.list(choice.filter, before=done.next, limit=1)
             self.more = bool(rest) or rest.cut
 
-    def _heard(self, said: Sequence[ActionResult], *, last: bool) -> None:
-        self.said.extend(said)
+    def _add(self, results: Sequence[ActionResult], *, last: bool) -> None:
+        self.results.extend(results)
         if sys.stderr.isatty():
-            click.echo(f"\r{len(self.said):,} jobs so far", err=True, nl=False)
+            click.echo(f"\r{len(self.results):,} jobs so far", err=True, nl=False)
         if self._asked_to_stop and not last:
             raise Stopped
 
@@ -104,7 +104,7 @@ def _progress_line() -> Iterator[None]:
             click.echo("\r\x1b[K", err=True, nl=False)
 
 
-MOST_LINES = 20
+MAX_LINES = 20
 
 
 @click.command()
@@ -201,51 +201,51 @@ def act(
 ) -> None:
     """Ask for confirmation if needed, act, and print the results."""
     if choice.ids is None:
-        whither = "" if to is None else f" to {to!r}"
-        confirm(f"{verb} {choice}{whither}, up to {choice.limit}", yes)
+        destination = "" if to is None else f" to {to!r}"
+        confirm(f"{verb} {choice}{destination}, up to {choice.limit}", yes)
     bulk = Bulk(verb, choice, to)
     try:
         run(bulk.run(target))
     except BaseException:
         if bulk.began:  # a commit whose answer was lost may have happened
-            click.echo(f"{did} at least {counted(bulk.said)}", err=True)
+            click.echo(f"{did} at least {counted(bulk.results)}", err=True)
         if as_json:
-            dump(bulk.said)
+            dump(bulk.results)
         raise
     report(bulk, did, as_json=as_json, limited=choice.limited)
 
 
-def counted(said: Sequence[ActionResult]) -> str:
+def counted(results: Sequence[ActionResult]) -> str:
     """Return progress as "n of m".
 
     >>> counted([ActionResult(id=1, said="deleted"), ActionResult(id=2, said="running")])
     '1 of 2 jobs'
     """
-    return f"{sum(each.did for each in said)} of {len(said)} jobs"
+    return f"{sum(each.did for each in results)} of {len(results)} jobs"
 
 
 def report(bulk: Bulk, verb: str, *, as_json: bool, limited: bool) -> None:
     """Print the results; exit 1 unless every job was processed."""
-    left = [each for each in bulk.said if not each.did]
+    left = [each for each in bulk.results if not each.did]
     if as_json:
-        dump(bulk.said)
+        dump(bulk.results)
     else:
-        asked = sum(each.said == "asked" for each in bulk.said)
-        click.echo(f"{verb} {counted(bulk.said)}" + (f", {asked} of them by their next heartbeat" if asked else ""))
+        asked = sum(each.said == "asked" for each in bulk.results)
+        click.echo(f"{verb} {counted(bulk.results)}" + (f", {asked} of them by their next heartbeat" if asked else ""))
         if left:
             show(
-                left[:MOST_LINES],
+                left[:MAX_LINES],
                 {"id": lambda each: each.id, "left alone": lambda each: REASONS.get(each.said, each.said)},
             )
-        if len(left) > MOST_LINES:
-            click.echo(f"and {len(left) - MOST_LINES} more")
+        if len(left) > MAX_LINES:
+            click.echo(f"and {len(left) - MAX_LINES} more")
     rest = ""
     if bulk.stopped:
         rest = "stopped before all were met; run it again for the rest"
     elif bulk.more:
-        rest = "there may be more; run it again" + ("" if limited else f", or give a --limit of up to {MOST:,}")
+        rest = "there may be more; run it again" + ("" if limited else f", or give a --limit of up to {MAX_SELECTED:,}")
     if rest:
-        click.echo(f"{verb} {counted(bulk.said)}; {rest}" if as_json else rest, err=True)
+        click.echo(f"{verb} {counted(bulk.results)}; {rest}" if as_json else rest, err=True)
     finish(INCOMPLETE if left or bulk.stopped or (bulk.more and not limited) else 0)
 
 

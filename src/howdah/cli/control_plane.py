@@ -61,7 +61,7 @@ def _app(target: Target) -> Howdah:
     return app
 
 
-async def _serve(app: Howdah, options: ServeOptions, patience: float) -> None:
+async def _serve(app: Howdah, options: ServeOptions, start_timeout: float) -> None:
     server, stop = ControlPlaneServer(app, options), asyncio.Event()
 
     def end() -> None:
@@ -69,15 +69,15 @@ async def _serve(app: Howdah, options: ServeOptions, patience: float) -> None:
         stop.set()
         server.stop()
 
-    undo = on_signals(end, _leave)
+    undo = on_signals(end, _exit_at_once)
     try:
-        if await reach(app.database, patience, stop):
+        if await reach(app.database, start_timeout, stop):
             await server.run()
     finally:
         undo()
 
 
-def _leave() -> None:
+def _exit_at_once() -> None:
     log.warning("ending at once; requests under way are not answered")
     logging.shutdown()
     os._exit(INCOMPLETE)
@@ -152,11 +152,11 @@ def create(
 def list_(target: Target, as_json: bool) -> None:
     """List the tokens, newest first, without their secrets."""
 
-    async def look() -> Sequence[TokenRow]:
+    async def read() -> Sequence[TokenRow]:
         async with _tokens(target) as tokens:
             return await tokens.list()
 
-    show(run(look()), TOKEN_COLUMNS, as_json=as_json, empty="no tokens; make one with `howdah token create`")
+    show(run(read()), TOKEN_COLUMNS, as_json=as_json, empty="no tokens; make one with `howdah token create`")
 
 
 @token.command()

@@ -33,8 +33,10 @@ from howdah.supervisor import SourceFiles, Supervisor
 from howdah.worker.options import WorkerOptions
 
 FOLDER = Path(".howdah")
-PATIENCE = 30.0
-LOOK_EVERY = 0.1
+START_TIMEOUT = 30.0
+"""Seconds to wait for the database."""
+BROWSER_POLL = 0.1
+"""Seconds between two attempts to reach the dashboard, before a browser is opened."""
 WORKER = (sys.executable, "-m", "howdah", "worker")
 DASHBOARD = (sys.executable, "-m", "howdah.cli.dev")
 """The dashboard of the app alone: this module, run as a program."""
@@ -55,27 +57,27 @@ def dev(target: Target) -> None:
     name, options = app_name(settings), settings.of(DevOptions)
     configure_logs(settings)
     app = load_app(name)
-    with _database(target, app) as place:
+    with _database(target, app) as description:
         database = app.database
         asyncio.run(_prepare(database))
         worker = _flags(target, "dsn", "queues", "slots", "metrics")
         commands = [[*WORKER, "-a", name, *worker, "--grace", f"{options.grace:g}"]]
         if options.dashboard:
-            port, address = _free(options.port)
+            port, address = _dashboard_port(options.port)
             commands.append([*DASHBOARD, "-a", name, *_flags(target, "dsn"), "--port", str(port)])
             click.echo(f"dashboard {click.style(address, bold=True)}")
-        click.echo(f"database  {database.dsn if options.show_dsn else place}, schema {database.schema}")
+        click.echo(f"database  {database.dsn if options.show_dsn else description}, schema {database.schema}")
         click.echo(f"enqueue   howdah enqueue -a {name} KIND …   (in this folder, in another terminal)")
         click.echo("stop      Ctrl-C")
         environment = {**os.environ, "HOWDAH_DSN": database.dsn, "HOWDAH_SCHEMA": database.schema}
-        finish(asyncio.run(_work(commands, environment, address if options.dashboard and options.open else None)))
+        finish(asyncio.run(_run(commands, environment, address if options.dashboard and options.open else None)))
 
 
 @contextmanager
 def _database(target: Target, app: Howdah) -> Iterator[str]:
     """Connect the app to its database for as long as the block lasts; yields the description of the database."""
     given = target.settings().of(AppOptions)
-    if given.dsn in (None, _noted()) and not names_a_database(app):
+    if given.dsn in (None, _dsn_of_running_server()) and not names_a_database(app):
         with _embedded() as server:
             app.connect_to(server.dsn, given.schema)
             yield f"PostgreSQL {server.major} in {FOLDER / 'pg'}, its DSN in {DEV_NOTE}"
@@ -100,7 +102,7 @@ def _embedded() -> Iterator[embedded.Server]:
             DEV_NOTE.unlink(missing_ok=True)
 
 
-def _noted() -> str | None:
+def _dsn_of_running_server() -> str | None:
     try:
         return DEV_NOTE.read_text()
     except OSError:
@@ -125,12 +127,12 @@ async def _answers(database: Database) -> bool:
 
 async def _prepare(database: Database) -> None:
     try:
-        await reach(database, PATIENCE, asyncio.Event())
+        await reach(database, START_TIMEOUT, asyncio.Event())
     except SchemaError:
         await migrate.migrate(database)
 
 
-def _free(port: int | None) -> tuple[int, str]:
+def _dashboard_port(port: int | None) -> tuple[int, str]:
     """Return the port of the dashboard, the same after each restart."""
     sockets = take_port(port)
     try:
@@ -140,23 +142,23 @@ def _free(port: int | None) -> tuple[int, str]:
             each.close()
 
 
-async def _work(commands: list[list[str]], environment: dict[str, str], address: str | None) -> int:
-    looking = asyncio.create_task(_show(address)) if address else None
+async def _run(commands: list[list[str]], environment: dict[str, str], address: str | None) -> int:
+    opening = asyncio.create_task(_open_browser(address)) if address else None
     try:
         return await supervise(Supervisor(commands, environment=environment, sources=SourceFiles(Path.cwd())))
     finally:
-        if looking:
-            looking.cancel()
+        if opening:
+            opening.cancel()
 
 
-async def _show(address: str) -> None:
+async def _open_browser(address: str) -> None:
     """Open a browser when the dashboard responds."""
     url = urlsplit(address)
     while True:
         try:
             _, writer = await asyncio.open_connection(url.hostname, url.port)
         except OSError:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(BROWSER_POLL)
         else:
             writer.close()
             browse(address)
@@ -181,13 +183,13 @@ def local_dashboard(target: Target, port: int) -> None:
 
 
 async def _serve(app: Howdah, port: int, trace_url: str | None) -> None:
-    over, loop = asyncio.Event(), asyncio.get_running_loop()
-    on_signals(over.set, over.set)
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    on_signals(stop.set, stop.set)
     report_to_parent(LISTENS)
-    follow_parent(lambda: loop.call_soon_threadsafe(over.set))
+    follow_parent(lambda: loop.call_soon_threadsafe(stop.set))
     async with serve_dashboard(app, take_port(port), trace_url):
         report_to_parent(READY)
-        await over.wait()
+        await stop.wait()
     await app.close()
 
 

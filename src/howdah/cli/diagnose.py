@@ -10,7 +10,7 @@ import click
 
 from howdah.cli.output import INCOMPLETE, SCHEMA, UNREACHABLE, dump, finish, one_line, printable, show
 from howdah.cli.parameters import as_json
-from howdah.cli.table import chosen
+from howdah.cli.table import database_and_options
 from howdah.cli.target import Target, run, targeted
 from howdah.diagnose.doctor import Doctor
 from howdah.diagnose.finding import Finding, Gate, Verdict
@@ -42,7 +42,7 @@ def why(target: Target, id: str | None, consumer: str | None, table: str | None,
     if consumer is not None:
         what, gates = f"consumer {consumer}", ask(target.database(), lambda why: why.consumer(consumer))
     elif table is not None:
-        database, options = chosen(target, table)
+        database, options = database_and_options(target, table)
         what, gates = f"row {id} of {table}", ask(database, lambda why: why.row(options, id))
     else:
         number = read_id(id or "")
@@ -50,7 +50,7 @@ def why(target: Target, id: str | None, consumer: str | None, table: str | None,
     if as_json:
         dump(gates)
     else:
-        tell(what, gates)
+        print_gates(what, gates)
     finish(SCHEMA if any(gate.name == "schema" and not gate.open for gate in gates) else 0)
 
 
@@ -78,7 +78,7 @@ async def opened(database: Database) -> AsyncIterator[Why]:
         pool.terminate()
 
 
-def tell(what: str, gates: Sequence[Gate]) -> None:
+def print_gates(what: str, gates: Sequence[Gate]) -> None:
     """Print one line per condition, and below it what to do."""
     closed = sum(not gate.open for gate in gates)
     click.echo(printable(f"{what}: {closed} of {len(gates)} gates closed" if closed else f"{what}: every gate is open"))

@@ -60,11 +60,11 @@ def jobs(
     howdah jobs --json --limit 1000 | jq .
     """
 
-    async def look() -> JobPage:
+    async def read() -> JobPage:
         async with target.admin() as admin:
             return await admin.list(Filter(state=state, **fields), before=before, limit=limit)
 
-    redact, page = target.redact(), run(look())
+    redact, page = target.redact(), run(read())
     found = [shown(job, redact) for job in page]
     show(found, COLUMNS, as_json=as_json, empty="no such jobs")
     if page.cut:
@@ -84,11 +84,11 @@ def job(target: Target, id: int, as_json: bool) -> None:
     howdah job 42
     """
 
-    async def look() -> JobRow | None:
+    async def read() -> JobRow | None:
         async with target.admin() as admin:
             return await admin.get(id)
 
-    found = run(look())
+    found = run(read())
     if found is None:
         raise HowdahError(f"there is no job {id}; it was never enqueued, or pruned since")
     seen = shown(found, target.redact())
@@ -154,11 +154,11 @@ def failures(
     howdah failures --within 7d
     """
 
-    async def look() -> Failures:
+    async def read() -> Failures:
         async with target.admin() as admin:
             return await admin.failures(queue=queue, kind=kind, seconds=within, newest=newest, limit=limit)
 
-    found = run(look())
+    found = run(read())
     if as_json:
         dump(found)
         return

@@ -37,11 +37,11 @@ def queues(target: Target, as_json: bool) -> None:
     howdah queues
     """
 
-    async def look() -> Sequence[QueueRow]:
+    async def read() -> Sequence[QueueRow]:
         async with target.admin() as admin:
             return await admin.queues()
 
-    show(run(look()), QUEUE_COLUMNS, as_json=as_json, empty="no queues yet")
+    show(run(read()), QUEUE_COLUMNS, as_json=as_json, empty="no queues yet")
 
 
 @click.command()
@@ -113,11 +113,11 @@ def nodes(target: Target, everything: bool, as_json: bool) -> None:
     howdah nodes --all
     """
 
-    async def look() -> Sequence[NodeRow]:
+    async def read() -> Sequence[NodeRow]:
         async with target.admin() as admin:
             return await admin.nodes(all=everything)
 
-    show(run(look()), NODE_COLUMNS, as_json=as_json, empty="no nodes; start one with `howdah worker`")
+    show(run(read()), NODE_COLUMNS, as_json=as_json, empty="no nodes; start one with `howdah worker`")
 
 
 @click.command()
@@ -164,14 +164,14 @@ def schedules(target: Target, pause: str | None, resume: str | None, as_json: bo
     howdah schedules --pause nightly-report
     """
 
-    async def look() -> Sequence[ScheduleRow]:
+    async def read() -> Sequence[ScheduleRow]:
         async with target.admin() as admin:
             for name, paused in ((pause, True), (resume, False)):
                 if name is not None:
                     await admin.pause_schedule(name, paused)
             return await admin.schedules()
 
-    show(run(look()), SCHEDULE_COLUMNS, as_json=as_json, empty="no schedules; declare one with app.schedule(…)")
+    show(run(read()), SCHEDULE_COLUMNS, as_json=as_json, empty="no schedules; declare one with app.schedule(…)")
 
 
 FEW = 5
@@ -235,7 +235,7 @@ def audit(
     howdah audit --thing job --id 42 --json
     """
 
-    async def look() -> Sequence[AuditEntry]:
+    async def read() -> Sequence[AuditEntry]:
         async with target.admin() as admin:
             return await admin.audit(
                 who=who,
@@ -249,7 +249,7 @@ def audit(
                 limit=limit,
             )
 
-    found = run(look())
+    found = run(read())
     show(found, AUDIT_COLUMNS, as_json=as_json, empty="no entries")
     if len(found) == limit and not as_json:
         click.echo(f"older ones: --before {found[-1].id}", err=True)

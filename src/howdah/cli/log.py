@@ -60,11 +60,11 @@ def status(target: Target, as_json: bool) -> None:
     howdah log status
     """
 
-    async def look() -> LogStatus:
+    async def read() -> LogStatus:
         async with target.log() as log:
             return await log.admin.status()
 
-    found = run(look())
+    found = run(read())
     holders = [msgspec.structs.replace(each, query=each.query and one_line(each.query)) for each in found.holders]
     if as_json:
         dump(msgspec.structs.replace(found, holders=holders))
@@ -110,14 +110,14 @@ def read(
     if stream is not None and only:
         raise click.UsageError("give --stream or --only, not both: a stream has one type")
 
-    async def look() -> list[Event]:
+    async def read() -> list[Event]:
         async with target.log() as log:
             bounds: dict[str, Any] = {"after": after, "before": before, "backwards": backwards, "limit": limit}
             if stream is not None:
                 return await log.stream(stream, types=types or None, **bounds)
             return await log.read(only=only or None, types=types or None, **bounds)
 
-    found = run(look())
+    found = run(read())
     if as_json:
         dump([full(event) for event in found])
         return

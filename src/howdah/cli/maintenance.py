@@ -102,19 +102,19 @@ def prune(target: Target, yes: bool, as_json: bool) -> None:
     others = {key: given for key, given in target.flags.items() if not key.startswith(Retention.SECTION)}
     kept, retention = replace(target, flags=others).retention(), target.retention()
     if retention.done < kept.done or retention.failed < kept.failed:
-        confirm(f"delete {words(retention)}", yes)
+        confirm(f"delete {describe_retention(retention)}", yes)
     with progress(), acting_as(person()):
-        pruned = run(tidy(target.database(), retention))
+        pruned = run(delete_old(target.database(), retention))
     if as_json:
         dump(asdict(pruned))
     else:
         click.echo(f"pruned {pruned.jobs:,} jobs, {pruned.partitions} whole partitions among them")
 
 
-def words(retention: Retention) -> str:
+def describe_retention(retention: Retention) -> str:
     """Return what would be deleted.
 
-    >>> words(Retention(done=0, failed=86400))
+    >>> describe_retention(Retention(done=0, failed=86400))
     'every done job, and every failed and cancelled job older than 1d00h'
     """
 
@@ -124,10 +124,10 @@ def words(retention: Retention) -> str:
     return f"every done job{older(retention.done)}, and every failed and cancelled job{older(retention.failed)}"
 
 
-async def tidy(database: Database, retention: Retention) -> Pruned:
+async def delete_old(database: Database, retention: Retention) -> Pruned:
     """Prune until nothing is past its retention."""
     await migration.check(database)
-    return await Pruner(database, retention, noted=True).prune()
+    return await Pruner(database, retention, audited=True).prune()
 
 
 def progress() -> AbstractContextManager[object]:

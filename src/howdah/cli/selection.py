@@ -16,7 +16,8 @@ from howdah.cli.parameters import MOMENT, read_ids
 from howdah.jobs.filter import Filter
 
 T = TypeVar("T")
-MOST = 100_000
+MAX_SELECTED = 100_000
+"""Jobs that one command may select."""
 TIMES = ("enqueued_after", "enqueued_before", "finished_after", "finished_before")
 
 
@@ -35,13 +36,13 @@ class JobSelection:
 
     def __str__(self) -> str:
         """Describe the selection."""
-        said = self.filter.said
-        words = [f"every {said.pop('state')} job"]
-        if "kind" in said:
-            words.append(f"of kind {said.pop('kind')!r}")
-        if "queue" in said:
-            words.append(f"in queue {said.pop('queue')!r}")
-        for name, value in said.items():
+        conditions = self.filter.said
+        words = [f"every {conditions.pop('state')} job"]
+        if "kind" in conditions:
+            words.append(f"of kind {conditions.pop('kind')!r}")
+        if "queue" in conditions:
+            words.append(f"in queue {conditions.pop('queue')!r}")
+        for name, value in conditions.items():
             shown = value.isoformat(timespec="seconds") if isinstance(value, datetime) else repr(value)
             words.append(f"with {name.replace('_', ' ')} {shown}")
         return " ".join(words)
@@ -89,7 +90,7 @@ def choosing(*states: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
         @click.option(
             "-n",
             "--limit",
-            type=click.IntRange(1, MOST),
+            type=click.IntRange(1, MAX_SELECTED),
             default=1000,
             show_default=True,
             help="Most jobs, with a filter.",

@@ -22,7 +22,7 @@ from howdah.table.columns import STATES
 from howdah.table.names import RelationName
 from howdah.table.options import TableOptions
 
-MOST_LINES = 20
+MAX_LINES = 20
 COLUMNS = {
     "id": lambda row: row.id,
     "state": lambda row: row.state,
@@ -62,7 +62,7 @@ def check(target: Target, name: str, as_sql: bool, trigger: bool, as_json: bool)
     howdah table check app.uploads
     howdah table check app.uploads -a shop.jobs:app --sql --trigger > upgrade.sql
     """
-    database, options = chosen(target, name)
+    database, options = database_and_options(target, name)
     report = run(examine(database, options))
     if as_json:
         dump(report)
@@ -106,7 +106,7 @@ def status(target: Target, name: str, as_json: bool) -> None:
     \b
     howdah table status app.uploads
     """
-    found: TableStatus = acted(target, name, TableAdmin.status)
+    found: TableStatus = with_admin(target, name, TableAdmin.status)
     if as_json:
         dump(found)
         return
@@ -133,11 +133,11 @@ def list_(target: Target, name: str, state: str | None, before: str | None, limi
     howdah table list app.uploads --before 1200 --json
     """
 
-    async def look(admin: TableAdmin) -> Sequence[TableRow]:
+    async def read(admin: TableAdmin) -> Sequence[TableRow]:
         start = None if before is None else read_rows(admin, [before])[0]
         return await admin.list(state, before=start, limit=limit)
 
-    show(acted(target, name, look), COLUMNS, as_json=as_json, empty="no rows")
+    show(with_admin(target, name, read), COLUMNS, as_json=as_json, empty="no rows")
 
 
 @table.command()
@@ -153,8 +153,8 @@ def retry(target: Target, name: str, ids: Sequence[str], as_json: bool) -> None:
     \b
     howdah table retry app.uploads 5 7 10-20
     """
-    said = acted(target, name, lambda admin: admin.retry(read_rows(admin, ids)))
-    tell(said, "put back", as_json=as_json)
+    results = with_admin(target, name, lambda admin: admin.retry(read_rows(admin, ids)))
+    report_results(results, "put back", as_json=as_json)
 
 
 @table.command()
@@ -171,8 +171,8 @@ def requeue(target: Target, name: str, ids: Sequence[str], after: float, as_json
     \b
     howdah table requeue app.uploads 5 7 --after 10m
     """
-    said = acted(target, name, lambda admin: admin.requeue(read_rows(admin, ids), after))
-    tell(said, "requeued", as_json=as_json)
+    results = with_admin(target, name, lambda admin: admin.requeue(read_rows(admin, ids), after))
+    report_results(results, "requeued", as_json=as_json)
 
 
 @table.command()
@@ -188,8 +188,8 @@ def cancel(target: Target, name: str, ids: Sequence[str], as_json: bool) -> None
     \b
     howdah table cancel app.uploads 5 7 10-20
     """
-    said = acted(target, name, lambda admin: admin.cancel(read_rows(admin, ids)))
-    tell(said, "canceled", as_json=as_json)
+    results = with_admin(target, name, lambda admin: admin.cancel(read_rows(admin, ids)))
+    report_results(results, "canceled", as_json=as_json)
 
 
 def named(target: Target, name: str) -> TableOptions:
@@ -206,14 +206,14 @@ def named(target: Target, name: str) -> TableOptions:
     return same[0] if same else TableOptions(table=name, name=cell(relation))
 
 
-def chosen(target: Target, name: str) -> tuple[Database, TableOptions]:
+def database_and_options(target: Target, name: str) -> tuple[Database, TableOptions]:
     """Return the database and the options of a table."""
     return target.database(), named(target, name)
 
 
-def acted(target: Target, name: str, act: Callable[[TableAdmin], Awaitable[Any]]) -> Any:
+def with_admin(target: Target, name: str, act: Callable[[TableAdmin], Awaitable[Any]]) -> Any:
     """Run an action with the admin of a table."""
-    database, options = chosen(target, name)
+    database, options = database_and_options(target, name)
 
     async def main() -> Any:
         async with opened(database, options) as admin:
@@ -253,21 +253,21 @@ def script(report: TableReport, *, findings: bool, trigger: bool) -> str:
     return "".join(parts) or ddl.remark(f"nothing is missing in table {report.table}") + "\n"
 
 
-def tell(said: Sequence[RowActionResult], verb: str, *, as_json: bool) -> None:
+def report_results(results: Sequence[RowActionResult], verb: str, *, as_json: bool) -> None:
     """Print the result for each row; exit 1 unless every row was processed."""
-    left = [each for each in said if not each.did]
+    left = [each for each in results if not each.did]
     if as_json:
-        dump(said)
+        dump(results)
     else:
-        asked = sum(each.said == "asked" for each in said)
+        asked = sum(each.said == "asked" for each in results)
         more = f", {asked} of them by their next heartbeat" if asked else ""
-        click.echo(f"{verb} {len(said) - len(left)} of {len(said)} rows{more}")
+        click.echo(f"{verb} {len(results) - len(left)} of {len(results)} rows{more}")
         if left:
             why: dict[str, Callable[[RowActionResult], Any]] = {
                 "id": lambda each: each.id,
                 "left alone": lambda each: each.error or (f"it is {each.was}" if each.was else "there is no such row"),
             }
-            show(left[:MOST_LINES], why)
-        if len(left) > MOST_LINES:
-            click.echo(f"and {len(left) - MOST_LINES} more")
+            show(left[:MAX_LINES], why)
+        if len(left) > MAX_LINES:
+            click.echo(f"and {len(left) - MAX_LINES} more")
     finish(INCOMPLETE if left else 0)

@@ -37,10 +37,10 @@ END = ""
 
 
 @contextmanager
-def typed(hear: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+def reading_keys(on_key: Callable[[str], None]) -> Iterator[Callable[[], None]]:
     """Read single keys while the block lasts; without a terminal no key arrives.
 
-    Gives a function that asks the terminal for single keys again, for a shell takes it back while the command rests.
+    Yields a function that switches the terminal to single keys again: a shell resets it while the command is suspended.
     """
     if not sys.stdin.isatty():
         yield lambda: None
@@ -50,30 +50,30 @@ def typed(hear: Callable[[str], None]) -> Iterator[Callable[[], None]]:
 
     def read() -> None:
         try:
-            said = os.read(file, 100).decode(errors="replace")
+            keys = os.read(file, 100).decode(errors="replace")
         except OSError:
-            said = END  # the terminal is gone
-        if said == END:
+            keys = END  # the terminal is gone
+        if keys == END:
             loop.remove_reader(file)
-        for key in said or [END]:
-            hear(key)
+        for key in keys or [END]:
+            on_key(key)
 
-    def listen() -> None:
+    def enter_key_mode() -> None:
         tty.setcbreak(file)
 
-    listen()
+    enter_key_mode()
     loop.add_reader(file, read)
     try:
-        yield listen
+        yield enter_key_mode
     finally:
         loop.remove_reader(file)
         termios.tcsetattr(file, termios.TCSADRAIN, before)
 
 
-SHORTEST, LONGEST = 0.1, 3600.0
-SLOW = 2.0
+MIN_INTERVAL, MAX_INTERVAL = 0.1, 3600.0
+SLOW_SNAPSHOT = 2.0
 """Seconds after which a slow snapshot is reported."""
-WIDE = 200
+PLAIN_WIDTH = 200
 """Columns of the output without a terminal."""
 
 
@@ -92,8 +92,8 @@ def top(target: Target, every: float, count: int | None, once: bool, as_json: bo
     howdah top
     howdah top --json --every 10s --count 6
     """
-    if not SHORTEST <= every <= LONGEST:
-        raise click.BadParameter(f"must be from {SHORTEST:g} s to 1 h, got {every:g} s", param_hint="--every")
+    if not MIN_INTERVAL <= every <= MAX_INTERVAL:
+        raise click.BadParameter(f"must be from {MIN_INTERVAL:g} s to 1 h, got {every:g} s", param_hint="--every")
     if once and (count or 1) > 1:
         raise click.UsageError(f"--once and --count {count} contradict each other; say one of them")
     database = target.database()
@@ -102,15 +102,15 @@ def top(target: Target, every: float, count: int | None, once: bool, as_json: bo
     live = not (as_json or once) and sys.stdout.isatty() and not console.is_dumb_terminal
 
     async def show() -> None:
-        async with felt(database, tables) as pulse:
-            view = View(pulse, title=f"howdah top {hide_password(database.dsn)}", every=every, count=count)
-            await (view.watch(console) if live else view.tell(console, as_json=as_json))
+        async with open_reader(database, tables) as reader:
+            view = View(reader, title=f"howdah top {hide_password(database.dsn)}", every=every, count=count)
+            await (view.watch(console) if live else view.print(console, as_json=as_json))
 
     run(show())
 
 
 @asynccontextmanager
-async def felt(database: Database, tables: Sequence[TableOptions]) -> AsyncIterator[SnapshotReader]:
+async def open_reader(database: Database, tables: Sequence[TableOptions]) -> AsyncIterator[SnapshotReader]:
     """Return the snapshot reader of a database; raises :class:`SchemaError` for an unknown schema."""
     conn = await database.connect("pulse")
     counted: list[Counting] = []
@@ -123,41 +123,41 @@ async def felt(database: Database, tables: Sequence[TableOptions]) -> AsyncItera
                 click.echo(f"howdah: {error}", err=True)
     finally:
         conn.terminate()
-    pulse = SnapshotReader(database, tables=lambda: counted)
+    reader = SnapshotReader(database, tables=lambda: counted)
     try:
-        yield pulse
+        yield reader
     finally:
-        await pulse.close()
+        await reader.close()
 
 
 class View:
     """Reads and displays snapshots periodically."""
 
-    def __init__(self, pulse: SnapshotReader, *, title: str, every: float, count: int | None) -> None:
-        self._pulse = pulse
+    def __init__(self, reader: SnapshotReader, *, title: str, every: float, count: int | None) -> None:
+        self._reader = reader
         self._title = title
         self._every = every
         self._count = count
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
-        self._reading: Snapshot | None = None
+        self._snapshot: Snapshot | None = None
         self._read_at = time.monotonic()
-        self._trouble: str | None = None
-        self._patient = True
+        self._error: str | None = None
+        self._retry_errors = True
 
-    async def tell(self, console: Console, *, as_json: bool) -> None:
+    async def print(self, console: Console, *, as_json: bool) -> None:
         """Print snapshots as text or JSON; one by default."""
-        self._patient = self._count is not None
+        self._retry_errors = self._count is not None
         for left in range((self._count or 1) - 1, -1, -1):
             took = await self._read()
-            while self._trouble is not None:
-                click.echo(f"howdah: {self._trouble}", err=True)
+            while self._error is not None:
+                click.echo(f"howdah: {self._error}", err=True)
                 await asyncio.sleep(max(self._every, took))
                 took = await self._read()
             if as_json and self._count is None:
-                dump(self._reading)
+                dump(self._snapshot)
             elif as_json:
-                click.echo(msgspec.json.encode(self._reading))
+                click.echo(msgspec.json.encode(self._snapshot))
             elif sys.stdout.isatty():
                 console.print(self._draw(TopView(width=console.width, encoding=console.encoding)))
             else:
@@ -172,11 +172,11 @@ class View:
             Live(
                 console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
             ) as live,
-            typed(self._hear) as listen,
+            reading_keys(self._key_pressed) as enter_key_mode,
         ):
 
             def resume() -> None:
-                listen()
+                enter_key_mode()
                 console.set_alt_screen(True)
                 self._changed.set()
 
@@ -187,7 +187,7 @@ class View:
             }
             for number, handler in handlers.items():
                 loop.add_signal_handler(number, handler)
-            reads = asyncio.create_task(self._reads(), name="howdah top")
+            reads = asyncio.create_task(self._read_loop(), name="howdah top")
             try:
                 while not self._stop.is_set():
                     self._changed.clear()
@@ -202,19 +202,19 @@ class View:
         if not reads.cancelled() and reads.exception() is not None:
             raise reads.exception()  # type: ignore[misc]
 
-    def _hear(self, key: str) -> None:
+    def _key_pressed(self, key: str) -> None:
         if key in ("q", "Q", END):
             self._stop.set()
 
-    async def _reads(self) -> None:
+    async def _read_loop(self) -> None:
         left = self._count
         try:
             while left is None or left > 0:
                 took = await self._read()
-                if left is not None and self._trouble is None:
+                if left is not None and self._error is None:
                     left -= 1
                 self._changed.set()
-                # a server that takes its time is left alone for as long
+                # a slow server gets a pause as long as the snapshot took
                 if left != 0:
                     await wait(self._stop, max(self._every - took, took))
         finally:
@@ -224,27 +224,27 @@ class View:
         """Read one snapshot and return the seconds it took; errors are displayed, not raised."""
         began = time.monotonic()
         try:
-            self._reading = await self._pulse.read()
-            self._read_at, self._trouble = time.monotonic(), None
+            self._snapshot = await self._reader.read()
+            self._read_at, self._error = time.monotonic(), None
         except Exception as error:
             known = explain(error)
-            if known is None or not self._patient:
+            if known is None or not self._retry_errors:
                 raise
-            self._trouble = known[0]
+            self._error = known[0]
         return time.monotonic() - began
 
     def _draw(self, page: TopView) -> RenderableType:
-        trouble = self._trouble
+        problem = self._error
         waited = time.monotonic() - self._read_at
-        if trouble is None and waited > self._every + SLOW:
-            trouble = "the database does not answer"
-        if trouble is not None and self._reading is not None:
-            trouble = f"{trouble}; this was read {age(waited)} ago"
-        return draw(self._reading, page, title=self._title, trouble=trouble)
+        if problem is None and waited > self._every + SLOW_SNAPSHOT:
+            problem = "the database does not answer"
+        if problem is not None and self._snapshot is not None:
+            problem = f"{problem}; this was read {age(waited)} ago"
+        return draw(self._snapshot, page, title=self._title, problem=problem)
 
     def _text(self) -> str:
         """Return a frame as plain text."""
         file = io.StringIO()
-        page = TopView(width=WIDE, encoding=sys.stdout.encoding or "utf-8")
-        Console(file=file, width=WIDE, color_system=None, highlight=False).print(self._draw(page))
+        page = TopView(width=PLAIN_WIDTH, encoding=sys.stdout.encoding or "utf-8")
+        Console(file=file, width=PLAIN_WIDTH, color_system=None, highlight=False).print(self._draw(page))
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines())

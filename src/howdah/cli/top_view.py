@@ -1,4 +1,4 @@
-"""Frame: one reading drawn for a terminal, as wide and as high as that is."""
+"""One snapshot drawn for a terminal, as wide and as high as the terminal is."""
 
 from __future__ import annotations
 
@@ -16,37 +16,39 @@ from howdah.observe.rates import BARS, Rates
 from howdah.observe.snapshot import ConsumerSnapshot, NodeSnapshot, QueueSnapshot, RunningJob, Snapshot
 
 SILENT = 15.0
-"""Seconds after which a node's silence is worth a look."""
-ROOMY = 100
-"""A page so wide has room for bars."""
+"""Seconds since the last heartbeat after which a node is shown in red."""
+BARS_WIDTH = 100
+"""Columns of a terminal from which on bars are shown."""
 HEIGHTS = " ▁▂▃▄▅▆▇█"
 PLAIN_HEIGHTS = " .:-=+*#%"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopView:
-    """Where a frame is drawn."""
+    """The terminal that a snapshot is drawn for."""
 
     width: int
     height: int | None = None
-    """``None``: there is no end to it."""
+    """``None``: not limited."""
     encoding: str = "utf-8"
 
     @property
     def plain(self) -> bool:
-        """True if it has but the plainest characters."""
+        """True if the terminal shows ASCII only."""
         return not self.encoding.lower().startswith("utf")
 
     def text(self, value: Any, style: str = "") -> Text:
-        """A value as one line the page can show; data cannot steer the terminal."""
-        return Text(self.able(cell(value)), style=style, no_wrap=True, overflow=self.overflow)
+        """Return a value as one line; control characters in it do not reach the terminal."""
+        return Text(self.encodable(cell(value)), style=style, no_wrap=True, overflow=self.overflow)
 
     def line(self, text: str, style: str = "") -> Text:
-        """A whole line of its own, cut where the page ends."""
-        return Text(self.able(printable(" ".join(text.split()))), style=style, no_wrap=True, overflow=self.overflow)
+        """Return a whole line, cut at the width of the terminal."""
+        return Text(
+            self.encodable(printable(" ".join(text.split()))), style=style, no_wrap=True, overflow=self.overflow
+        )
 
-    def able(self, line: str) -> str:
-        """``line`` with only such characters as can be shown."""
+    def encodable(self, line: str) -> str:
+        """Return ``line`` with the characters that the encoding lacks replaced."""
         return line.encode(self.encoding, "replace").decode(self.encoding)
 
     @property
@@ -54,13 +56,13 @@ class TopView:
         return "crop" if self.plain else "ellipsis"
 
     def bars(self, flow: Rates) -> str:
-        """A trend as bars, its largest one full.
+        """Return a trend as bars, the largest at full height.
 
         >>> TopView(width=80).bars(Rates(trend=[0, 1, 2, 4]))
         '         ▂▄█'
         """
         heights, top = PLAIN_HEIGHTS if self.plain else HEIGHTS, max(flow.trend, default=0.0) or 1.0
-        # what there is shows, however little it is
+        # rounded up, so that small values are visible
         drawn = (heights[math.ceil(value / top * (len(heights) - 1))] for value in flow.trend)
         return "".join(drawn).rjust(BARS)[-BARS:]
 
@@ -72,12 +74,12 @@ class Column:
     name: str
     read: Callable[[Any, TopView], str | Text]
     right: bool = False
-    least: int = 0
-    """The width of the page from which on there is room for it."""
+    min_width: int = 0
+    """Columns of the terminal from which on it is shown."""
 
 
 def rate(value: float) -> str:
-    """So many a second.
+    """Format a rate per second.
 
     >>> rate(0), rate(0.042), rate(7.25), rate(1234.5)
     ('0', '0.04', '7.2', '1,234')
@@ -88,29 +90,29 @@ def rate(value: float) -> str:
 
 
 def number(value: int | None) -> str:
-    """A count; what is not known is a dash."""
+    """Format a count; an unknown one is a dash."""
     return "-" if value is None else f"{value:,}"
 
 
-def flow(flow: Rates, page: TopView, style: str) -> Text:
+def rate_with_trend(flow: Rates, page: TopView, style: str) -> Text:
     """Return the rate with its trend over the last minute."""
     drawn = Text(no_wrap=True, end="")
-    if flow.trend and page.width >= ROOMY:
+    if flow.trend and page.width >= BARS_WIDTH:
         drawn.append(page.bars(flow), style).append(" ")
     return drawn.append(rate(flow.rate).rjust(6), style if flow.rate else "dim")
 
 
 def state(name: str, page: TopView, calm: str = "") -> Text:
-    """A state in its colour."""
+    """Return a state in its colour."""
     return page.text(name, STYLES.get(name, calm))
 
 
-def silence(node: NodeSnapshot, page: TopView) -> Text:
+def heartbeat_age(node: NodeSnapshot, page: TopView) -> Text:
     """Return the age of a node's last heartbeat."""
     return page.text(age(node.beat_age), "bold red" if node.beat_age > SILENT else "")
 
 
-def far(job: RunningJob, page: TopView) -> Text:
+def progress(job: RunningJob, page: TopView) -> Text:
     """Return the reported progress of a job."""
     if job.share is None:
         return Text("")
@@ -121,7 +123,9 @@ def queue_name(queue: QueueSnapshot, page: TopView) -> Text:
     """Return the name of a queue, marked if it is paused."""
     name = page.text(queue.name)
     if queue.paused:
-        name.append(page.able(f" paused by {printable(queue.paused_by)}" if queue.paused_by else " paused"), "yellow")
+        name.append(
+            page.encodable(f" paused by {printable(queue.paused_by)}" if queue.paused_by else " paused"), "yellow"
+        )
     elif queue.table:
         name.append(" table", "dim")
     return name
@@ -130,43 +134,45 @@ def queue_name(queue: QueueSnapshot, page: TopView) -> Text:
 QUEUES = (
     Column("queue", queue_name),
     Column("queued", lambda queue, _: number(queue.queued), right=True),
-    Column("scheduled", lambda queue, _: number(queue.scheduled), right=True, least=60),
-    Column("running", lambda queue, _: number(queue.running), right=True, least=35),
-    Column("oldest", lambda queue, _: age(queue.oldest_age), right=True, least=45),
-    Column("done/s", lambda queue, page: flow(queue.done, page, "green"), right=True, least=25),
-    Column("failed/s", lambda queue, page: flow(queue.failed, page, "red"), right=True, least=70),
+    Column("scheduled", lambda queue, _: number(queue.scheduled), right=True, min_width=60),
+    Column("running", lambda queue, _: number(queue.running), right=True, min_width=35),
+    Column("oldest", lambda queue, _: age(queue.oldest_age), right=True, min_width=45),
+    Column("done/s", lambda queue, page: rate_with_trend(queue.done, page, "green"), right=True, min_width=25),
+    Column("failed/s", lambda queue, page: rate_with_trend(queue.failed, page, "red"), right=True, min_width=70),
 )
 NODES = (
     Column("node", lambda node, _: str(node.id), right=True),
     Column("name", lambda node, page: page.text(node.name)),
-    Column("state", lambda node, page: state(node.state, page), least=30),
-    Column("running", lambda node, _: f"{node.running}/{node.slots}", right=True, least=40),
-    Column("beat", silence, right=True),
-    Column("up", lambda node, _: age(node.age), right=True, least=60),
-    Column("version", lambda node, page: page.text(node.version), least=90),
-    Column("wake-ups", lambda node, _: "over HTTP" if node.remote else "no, polls" if node.deaf else "yes", least=70),
+    Column("state", lambda node, page: state(node.state, page), min_width=30),
+    Column("running", lambda node, _: f"{node.running}/{node.slots}", right=True, min_width=40),
+    Column("beat", heartbeat_age, right=True),
+    Column("up", lambda node, _: age(node.age), right=True, min_width=60),
+    Column("version", lambda node, page: page.text(node.version), min_width=90),
+    Column(
+        "wake-ups", lambda node, _: "over HTTP" if node.remote else "no, polls" if node.deaf else "yes", min_width=70
+    ),
 )
 RUNNING = (
     Column("job", lambda job, _: str(job.id), right=True),
     Column("kind", lambda job, page: page.text(job.kind)),
-    Column("queue", lambda job, page: page.text(job.queue), least=50),
-    Column("attempt", lambda job, _: str(job.attempt), right=True, least=90),
-    Column("node", lambda job, page: page.text(job.node_name or job.node), least=70),
+    Column("queue", lambda job, page: page.text(job.queue), min_width=50),
+    Column("attempt", lambda job, _: str(job.attempt), right=True, min_width=90),
+    Column("node", lambda job, page: page.text(job.node_name or job.node), min_width=70),
     Column("since", lambda job, _: age(job.seconds), right=True),
-    Column("progress", far, least=60),
+    Column("progress", progress, min_width=60),
 )
 CONSUMERS = (
     Column("consumer", lambda each, page: page.text(each.name)),
-    Column("state", lambda each, page: state(each.state, page), least=30),
+    Column("state", lambda each, page: state(each.state, page), min_width=30),
     Column("behind", lambda each, _: number(each.lag), right=True),
-    Column("by", lambda each, _: age(each.lag_seconds), right=True, least=40),
-    Column("parked", lambda each, _: number(each.parked), right=True, least=50),
+    Column("by", lambda each, _: age(each.lag_seconds), right=True, min_width=40),
+    Column("parked", lambda each, _: number(each.parked), right=True, min_width=50),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table of a frame."""
+    """One table of the screen."""
 
     columns: Sequence[Column]
     rows: Sequence[Any]
@@ -174,13 +180,13 @@ class Section:
     """The total number, if ``rows`` has only some."""
 
     def draw(self, page: TopView, room: int) -> Iterator[RenderableType]:
-        """The table with so many lines below its heading."""
-        shown = [column for column in self.columns if page.width >= column.least]
+        """Return the table, with at most ``room`` lines below its heading."""
+        shown = [column for column in self.columns if page.width >= column.min_width]
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1 if page.width < 60 else 2, 0, 0))
         for column in shown:
             justify: Literal["left", "right"] = "right" if column.right else "left"
             table.add_column(column.name, justify=justify, no_wrap=True, overflow=page.overflow)
-        kept = self.rows if len(self.rows) <= room else _foremost(self.rows, max(1, room - 1))
+        kept = self.rows if len(self.rows) <= room else _most_urgent(self.rows, max(1, room - 1))
         for row in kept:
             table.add_row(*(column.read(row, page) for column in shown))
         yield table
@@ -189,34 +195,34 @@ class Section:
             yield page.text(f"and {more:,} more" if more else "none", "dim")
 
 
-def draw(reading: Snapshot | None, page: TopView, *, title: str, trouble: str | None = None) -> RenderableType:
-    """The whole frame."""
+def draw(snapshot: Snapshot | None, page: TopView, *, title: str, problem: str | None = None) -> RenderableType:
+    """Return the whole screen."""
     head = [page.line(title, "bold")]
-    if trouble is not None:
-        head.append(page.line(trouble, "bold red"))
-    if reading is None:
+    if problem is not None:
+        head.append(page.line(problem, "bold red"))
+    if snapshot is None:
         return Group(*head)
-    head.append(_totals(reading, page))
-    if reading.late:
-        head.append(page.line(f"could not be read, or not in time: {', '.join(reading.late)}", "yellow"))
-    sections = [Section(QUEUES, reading.queues), Section(NODES, reading.nodes)]
-    if reading.running:
-        in_all = sum(queue.running or 0 for queue in reading.queues if not queue.table)
-        sections.append(Section(RUNNING, reading.running, in_all))
-    if reading.consumers:
-        sections.append(Section(CONSUMERS, reading.consumers))
+    head.append(_totals(snapshot, page))
+    if snapshot.late:
+        head.append(page.line(f"could not be read, or not in time: {', '.join(snapshot.late)}", "yellow"))
+    sections = [Section(QUEUES, snapshot.queues), Section(NODES, snapshot.nodes)]
+    if snapshot.running:
+        in_all = sum(queue.running or 0 for queue in snapshot.queues if not queue.table)
+        sections.append(Section(RUNNING, snapshot.running, in_all))
+    if snapshot.consumers:
+        sections.append(Section(CONSUMERS, snapshot.consumers))
     room = None if page.height is None else page.height - len(head) - 2 * len(sections)
-    rooms = share([len(section.rows) for section in sections], room)
+    rooms = divide_rows([len(section.rows) for section in sections], room)
     parts: list[RenderableType] = [*head]
     for section, rows in zip(sections, rooms, strict=True):
         parts += [Text(""), *section.draw(page, rows)]
     return Group(*parts)
 
 
-def share(wanted: Sequence[int], room: int | None) -> list[int]:
-    """Return the number of rows per section: all it wants, or its share of what smaller ones leave.
+def divide_rows(wanted: Sequence[int], room: int | None) -> list[int]:
+    """Return how many rows each section shows: all, or an equal part of the room that smaller sections leave.
 
-    >>> share([3, 40, 5], 20), share([3, 4], None), share([5, 5], 1)
+    >>> divide_rows([3, 40, 5], 20), divide_rows([3, 4], None), divide_rows([5, 5], 1)
     ([3, 12, 5], [3, 4], [1, 1])
     """
     if room is None:
@@ -228,21 +234,21 @@ def share(wanted: Sequence[int], room: int | None) -> list[int]:
     return given
 
 
-def _totals(reading: Snapshot, page: TopView) -> Text:
-    totals = reading.totals
+def _totals(snapshot: Snapshot, page: TopView) -> Text:
+    totals = snapshot.totals
     line = Text(no_wrap=True, overflow=page.overflow)
     for name, value in (("queued", totals.queued), ("scheduled", totals.scheduled), ("running", totals.running)):
         line.append(f"{value:,}", "bold").append(f" {name}  ")
     for name, each, style in (("done/s", totals.done, "green"), ("failed/s", totals.failed, "red")):
         line.append(rate(each.rate), f"bold {style}" if each.rate else "bold").append(f" {name} ")
-        if each.trend and page.width >= ROOMY:
+        if each.trend and page.width >= BARS_WIDTH:
             line.append(page.bars(each), style)
         line.append(" ")
     return line
 
 
-def _foremost(rows: Sequence[Any], room: int) -> Sequence[Any]:
-    """The rows to look at when not all can be shown, in the order they came."""
+def _most_urgent(rows: Sequence[Any], room: int) -> Sequence[Any]:
+    """Return the most urgent rows when not all fit, in their original order."""
     urgent = sorted(range(len(rows)), key=lambda at: _weight(rows[at]), reverse=True)[: max(0, room)]
     return [rows[at] for at in sorted(urgent)]
 

@@ -51,12 +51,12 @@ def list_(target: Target, as_json: bool) -> None:
     Notices have not become jobs yet; deliveries are jobs, waiting for their first or their next try.
     """
 
-    async def look() -> Sequence[WebhookRow]:
+    async def read() -> Sequence[WebhookRow]:
         database = target.database()
         await migrate.check(database)
         return await list_webhooks(database)
 
-    show(run(look()), COLUMNS, as_json=as_json, empty="no webhooks; name one with app.webhook(…) and start a worker")
+    show(run(read()), COLUMNS, as_json=as_json, empty="no webhooks; name one with app.webhook(…) and start a worker")
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):

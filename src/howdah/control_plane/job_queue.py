@@ -21,7 +21,7 @@ from howdah.outcome import Ack, Outcome
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
 from howdah.postgres.listen import Listener
-from howdah.redact import told_in
+from howdah.redact import secret_spellings
 from howdah.secrets import marks
 from howdah.store import JobLogEntry, RunRecord
 
@@ -171,7 +171,7 @@ class RemoteJobQueue:
         """Return the secret argument values of these jobs, so that reported texts can be scrubbed of them."""
         ids = [id for id in job_ids if isinstance(id, int)]
         rows = await self._shared.acks.fetch(self._sql["secrets"], ids) if ids else []
-        return {row["id"]: told_in(msgspec.json.decode(row["args"]), marks(row["meta"])) for row in rows}
+        return {row["id"]: secret_spellings(msgspec.json.decode(row["args"]), marks(row["meta"])) for row in rows}
 
     async def note_run(self, node: int, job: Job, run: RunRecord) -> None:
         """Store the record of a run."""

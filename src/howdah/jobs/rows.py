@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from howdah.redact import Redact, told_in
+from howdah.redact import Redact, secret_spellings
 from howdah.secrets import MARK, marks
 
 
 def shown(row: JobRow, redact: Redact) -> JobRow:
     """Return the row without its secrets, for display."""
     places = marks(row.meta)
-    told = told_in(row.args, places)
+    secrets = secret_spellings(row.args, places)
 
     def text(part: str, value: str | None) -> str | None:
-        return redact.text(value, told, kind=row.kind, part=part)
+        return redact.text(value, secrets, kind=row.kind, part=part)
 
     return replace(
         row,

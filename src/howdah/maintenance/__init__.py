@@ -26,7 +26,7 @@ REPAIR_INTERVAL = 5.0
 
 
 class Repair:
-    """Finds jobs in no place and leases without jobs, a part of the tables at each call, round and round.
+    """Finds jobs that are in no queue and in no lease, and leases without jobs; each call checks a part of the tables.
 
     Neither should exist. If a bug in Howdah leaves one behind all the same, the job runs again instead of never. All
     nodes share one position in the tables, so the cost does not grow with their number.
@@ -114,7 +114,7 @@ class MaintenanceLoops:
             await self._session.fetch(self._sql["tally"], *columns(rows, 5))
 
     def _is_counter(self) -> bool:
-        """Return whether it is the one that counts: a node and a control plane in one process hear of the same jobs."""
+        """Return whether this one counts: a node and a control plane in one process receive the same events."""
         return next(each for each in _counting if each._database_key == self._database_key) is self
 
     def _count(self, name: str, facts: dict[str, Any]) -> None:

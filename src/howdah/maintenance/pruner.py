@@ -73,13 +73,13 @@ class Pruned:
 class Pruner:
     """Deletes data past its retention in small steps. Safe on every node at once.
 
-    ``noted``: for a person who prunes; what is deleted is written to the audit with the deletion itself.
+    ``audited``: record what is deleted in the audit log, in the transaction of the deletion; for the command.
     """
 
-    def __init__(self, database: Database, retention: Retention, *, noted: bool = False) -> None:
+    def __init__(self, database: Database, retention: Retention, *, audited: bool = False) -> None:
         self._database = database
         self._retention = retention
-        self._noted = noted
+        self._audited = audited
         self._sql = sql.load("howdah.maintenance", schema=database.schema)
 
     async def prune(self) -> Pruned:
@@ -95,8 +95,8 @@ class Pruner:
                 jobs += deleted
                 if deleted < BATCH:
                     break
-            said = (self._retention.logs, self._retention.failed, BATCH)
-            while await conn.fetchval(self._sql["prune_said"], *said, timeout=120) == BATCH:
+            limits = (self._retention.logs, self._retention.failed, BATCH)
+            while await conn.fetchval(self._sql["prune_said"], *limits, timeout=120) == BATCH:
                 pass
             while await conn.fetchval(self._sql["prune_audit"], self._retention.audit, BATCH, timeout=120) == BATCH:
                 pass
@@ -108,7 +108,7 @@ class Pruner:
 
     def _by(self) -> tuple[str | None, ...]:
         """Return the actor and the request for the audit; none when a node prunes by itself."""
-        if not self._noted:
+        if not self._audited:
             return (None, None, None, None)
         by, kept = actor(), {"done": self._retention.done, "failed": self._retention.failed}
         return by.who, by.via, by.address, msgspec.json.encode({"kept": kept}).decode()

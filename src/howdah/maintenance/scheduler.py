@@ -48,12 +48,12 @@ class Scheduler:
         self._sql = sql.load("howdah.maintenance", schema=database.schema)
         self._declare_at = 0.0
         self._since: dict[str, datetime] = {}
-        """When each declaration was first declared, as the server told after the start."""
+        """When each declaration was first declared, by the clock of the server, read after the start."""
         self._declared_at: float | None = None
         """When this node declared last."""
-        self._patient_until = 0.0
+        self._no_takeover_until = 0.0
         """Until when this node takes over nothing, since it was cut off or frozen."""
-        self._new_until = 0.0
+        self._no_older_takeover_until = 0.0
         """Until when this node takes over nothing from a later declaration, since it has just started."""
         self._rivals: dict[str, str] = {}
         """The other declaration of a schedule that was warned of."""
@@ -67,15 +67,15 @@ class Scheduler:
             self._declare_at = time.monotonic() + DECLARE_EVERY
         mine = columns([(name, each, _ahead(self._schedules[name])) for name, each in self._declarations.items()], 3)
         for row in await self._session.fetch(self._sql["schedule_due"], *mine):
-            await self._try(row["name"])
+            await self._fire_or_log(row["name"])
 
     async def declare(self) -> None:
         """Declare this app's schedules, and take over those whose current declaration is this one."""
         began = time.monotonic()
         if self._declared_at is not None and began - self._declared_at > SEEN.total_seconds():
-            self._patient_until = began + SEEN.total_seconds()
+            self._no_takeover_until = began + SEEN.total_seconds()
         if self._declared_at is None:
-            self._new_until = began + SEEN.total_seconds()
+            self._no_older_takeover_until = began + SEEN.total_seconds()
         rows = [(each.name, self._declarations[each.name], each.job.kind, each.cron, each.zone) for each in self._all]
         mine, since = columns(rows, 5), [self._since.get(each.name) for each in self._all]
         await self._session.fetch(self._sql["schedule_declare"], *mine, FORGET, since)
@@ -93,10 +93,10 @@ class Scheduler:
                     *(name, row["kind"], row["cron"], row["zone"]),
                 )
         self._rivals = {name: row["declaration"] for name, row in rivals.items()}
-        if time.monotonic() < self._patient_until:
+        if time.monotonic() < self._no_takeover_until:
             return  # nodes of the current declaration were cut off as well, and may need a moment longer to return
         for row in standing:
-            if row["name"] in rivals or (row["older"] and time.monotonic() < self._new_until):
+            if row["name"] in rivals or (row["older"] and time.monotonic() < self._no_older_takeover_until):
                 continue  # nodes of a later declaration may be cut off, and return in a moment
             await self._take_over(self._schedules[row["name"]])
 
@@ -117,10 +117,10 @@ class Scheduler:
             if row is None:  # taken over meanwhile, no longer ours to take, or locked: the next round looks again
                 return
             slot = _first_slot(schedule, row)
-            said = (schedule.job.kind, schedule.cron, schedule.zone)
-            await conn.fetch(self._sql["schedule_take"], schedule.name, declaration, *said, slot)
+            values = (schedule.job.kind, schedule.cron, schedule.zone)
+            await conn.fetch(self._sql["schedule_take"], schedule.name, declaration, *values, slot)
 
-    async def _try(self, name: str) -> None:
+    async def _fire_or_log(self, name: str) -> None:
         """Fire one schedule; what is wrong with it is logged and stored, and the others go on."""
         try:
             await self._fire(self._schedules[name])
@@ -128,7 +128,7 @@ class Scheduler:
         except Exception as error:
             if isinstance(error, BROKEN) and not isinstance(error, ValueError):
                 raise
-            why = _why(error, self._schedules[name])
+            why = _describe_error(error, self._schedules[name])
             await self._session.fetch(self._sql["schedule_failed"], name, self._declarations[name], why)
             if self._errors.get(name) != why:
                 self._errors[name] = why
@@ -151,7 +151,7 @@ class Scheduler:
         telemetry.emit("schedule.fire", name=schedule.name, slots=len(slots), job=job)
 
 
-def _why(error: Exception, schedule: Schedule) -> str:
+def _describe_error(error: Exception, schedule: Schedule) -> str:
     """Return an error in one line, without the row quoted by the server, which contains the arguments."""
     if isinstance(error, asyncpg.LockNotAvailableError) and schedule.job.key is not None:
         return f"another transaction that is still open holds its key {schedule.job.key!r}"

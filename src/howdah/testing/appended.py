@@ -21,9 +21,9 @@ from howdah.store import Transaction
 from howdah.sync_bridge import refuse_in_loop, run_in_thread
 from howdah.testing.assertions import call
 
-MOST = 10_000
+MAX_SEARCHED = 10_000
 """Maximum number of events that are searched, newest first."""
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 async def assert_appended(
@@ -149,11 +149,11 @@ async def _find(app: Any, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
 async def _search(conn: Any, schema: str, types: EventTypes, wanted: _Wanted) -> tuple[list[Event], list[Event]]:
     find = sql.load("howdah.testing", schema=schema)["appended"]
     kind, id = split_stream(wanted.stream) if wanted.stream else (None, None)
-    near = _events(await conn.fetch(find, kind, id, wanted.type, MOST), types)
-    every = _events(await conn.fetch(find, None, None, None, MOST_SHOWN), types)
+    near = _events(await conn.fetch(find, kind, id, wanted.type, MAX_SEARCHED), types)
+    every = _events(await conn.fetch(find, None, None, None, MAX_SHOWN), types)
     found = [event for event in near if wanted.matches(event)]
     seen = {event.position for event in near}
-    others = [event for event in near if not wanted.matches(event)][-MOST_SHOWN:]
+    others = [event for event in near if not wanted.matches(event)][-MAX_SHOWN:]
     return found, others + [event for event in every if event.position not in seen]
 
 
@@ -176,8 +176,8 @@ def _message(wanted: _Wanted, found: list[Event], others: list[Event], count: in
 
 
 def _listed(events: list[Event]) -> list[str]:
-    more = len(events) - MOST_SHOWN
-    return [f"  {_line(event)}" for event in events[:MOST_SHOWN]] + ([f"  … and {more} more"] if more > 0 else [])
+    more = len(events) - MAX_SHOWN
+    return [f"  {_line(event)}" for event in events[:MAX_SHOWN]] + ([f"  … and {more} more"] if more > 0 else [])
 
 
 def _line(event: Event) -> str:

@@ -21,11 +21,11 @@ from howdah.secrets import marks, masked
 from howdah.sync_bridge import refuse_in_loop, run_in_thread
 from howdah.task import Task
 
-MOST = 10_000
+MAX_SEARCHED = 10_000
 """Maximum number of jobs of one kind that are searched."""
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 LONGEST_CALL = 300
-WITHIN = timedelta(seconds=1)
+RUN_AT_TOLERANCE = timedelta(seconds=1)
 """Tolerance of ``run_at``: the clocks of server and test may differ."""
 LIVE = (State.QUEUED, State.RUNNING, None)
 
@@ -138,7 +138,7 @@ class _Wanted:
             return False
         if self.run_at is not None:
             due = job.enqueued_at + self.run_at if isinstance(self.run_at, timedelta) else self.run_at
-            if abs(job.run_at - due) > WITHIN:
+            if abs(job.run_at - due) > RUN_AT_TOLERANCE:
                 return False
         sent = {**self.defaults, **job.args} if isinstance(job.args, dict) else {}
         return all(name in sent and sent[name] == value for name, value in self.args.items())
@@ -182,8 +182,8 @@ async def _find(app: Howdah, wanted: _Wanted) -> tuple[list[JobRow], list[JobRow
     find = sql.load("howdah.testing", schema=app.database.schema)["find"]
     conn = await app.database.connect("look")
     try:
-        same = [JobRow.of(row) for row in await conn.fetch(find, wanted.kind, MOST)]
-        every = [JobRow.of(row) for row in await conn.fetch(find, None, MOST_SHOWN)]
+        same = [JobRow.of(row) for row in await conn.fetch(find, wanted.kind, MAX_SEARCHED)]
+        every = [JobRow.of(row) for row in await conn.fetch(find, None, MAX_SHOWN)]
     finally:
         conn.terminate()
     found = [job for job in same if wanted.matches(job)]
@@ -206,8 +206,8 @@ def _message(wanted: _Wanted, found: list[JobRow], others: list[JobRow], count: 
 
 
 def _listed(jobs: list[JobRow]) -> list[str]:
-    more = len(jobs) - MOST_SHOWN
-    return [f"  {_line(job)}" for job in jobs[:MOST_SHOWN]] + ([f"  … and {more} more"] if more > 0 else [])
+    more = len(jobs) - MAX_SHOWN
+    return [f"  {_line(job)}" for job in jobs[:MAX_SHOWN]] + ([f"  … and {more} more"] if more > 0 else [])
 
 
 def _line(job: JobRow) -> str:

@@ -21,7 +21,7 @@ from howdah.worker.options import WorkerOptions
 
 ROUNDS = 100
 """Number of nodes started before a drain gives up: a job that always snoozes never ends."""
-MOST_SHOWN = 10
+MAX_SHOWN = 10
 RAISED = (Outcome.RETRY, Outcome.FAILED, Outcome.POISON)
 COUNTED = ("ok", "retry", "failed", "poison", "cancelled", "snoozed")
 Partition = tuple[str, int]
@@ -60,9 +60,9 @@ class JobsFailed(AssertionError):
         who = [_count(len(failures), "job"), _count(len(consumers), "consumer")]
         lines = [f"{' and '.join(filter(None, who))} raised; pass raise_failures=False if the failure is expected"]
         every = [*failures, *consumers]
-        lines += [str(failure) for failure in every[:MOST_SHOWN]]
-        if len(every) > MOST_SHOWN:
-            lines.append(f"… and {len(every) - MOST_SHOWN} more")
+        lines += [str(failure) for failure in every[:MAX_SHOWN]]
+        if len(every) > MAX_SHOWN:
+            lines.append(f"… and {len(every) - MAX_SHOWN} more")
         super().__init__("\n\n".join(lines))
 
 

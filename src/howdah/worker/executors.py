@@ -9,7 +9,7 @@ from typing import Any
 
 from howdah.handler import Handler
 from howdah.job import Job
-from howdah.redact import told
+from howdah.redact import handler_secrets
 from howdah.retry import InterruptionBackoff
 from howdah.worker.processes import fork
 from howdah.worker.processes.process import ProcessPool
@@ -66,7 +66,7 @@ async def run_in_thread(handler: Handler, job: Job, threads: ThreadPoolExecutor)
             if future.cancel() or future.cancelled():
                 raise
             # a thread cannot be stopped: the outcome is reported while it runs, and its slot stays taken until it ends
-    told.set(context.get(told, ()))
+    handler_secrets.set(context.get(handler_secrets, ()))
     if error is not None:
         raise error
     return value

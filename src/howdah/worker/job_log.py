@@ -19,7 +19,7 @@ from typing import Any, Protocol, get_args
 from howdah.errors import HowdahError, LeaseLost
 from howdah.job import Job, current
 from howdah.loops import Outage, wait
-from howdah.redact import hide, told
+from howdah.redact import handler_secrets, hide
 from howdah.store import JobLogEntry, JobLogStore, RunRecord, Stream
 
 log = logging.getLogger("howdah.job")
@@ -214,7 +214,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    if secrets := told.get():
+    if secrets := handler_secrets.get():
         text = hide(text, secrets)
     return text.replace("\0", "\\0").encode("utf-8", "replace").decode()
 

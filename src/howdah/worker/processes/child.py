@@ -22,7 +22,7 @@ from howdah.child_process import exit_as, signal_at_parents_death
 from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
 from howdah.outcome import Cancel, Snooze, clean, result_of
-from howdah.redact import scrub, told
+from howdah.redact import handler_secrets, scrub
 from howdah.store import JobLogEntry
 from howdah.worker.failure import FailureReport
 from howdah.worker.job_log import sink
@@ -182,7 +182,7 @@ def _answer(question: ProcessRequest) -> ProcessReply:
         found = find(question.place)
         handler = found.handler if hasattr(found, "handler") else Handler(question.kind, found)
         current.set(question.job)
-        told.set(())
+        handler_secrets.set(())
         value = handler.call(question.job)
         if is_unfinished(value):
             value = asyncio.run(finished(value))
