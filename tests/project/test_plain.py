@@ -13,7 +13,7 @@ SOURCES = [ROOT / "src", ROOT / "lab" / "src", ROOT / "agent" / "src"]
 DRIVERS = ROOT / "lab/src/howdah_lab/bench/systems"
 """Programs of their own, each for the environment of another library: no module imports them."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MOST_MODULES = 285
+MOST_MODULES = 240
 """Modules of the runtime package; fold or delete before you raise it."""
 FLOORS = 11
 RIDDLES = re.compile(r"\b(nobody|somebody|whoever|those who|what is said|turned away|let go|goes on)\b", re.IGNORECASE)
