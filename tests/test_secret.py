@@ -22,7 +22,7 @@ import pytest
 from howdah import ArgumentError, ConfigError, Howdah, Poison, Secret
 from howdah.arguments import Arguments, encode
 from howdah.job import Job
-from howdah.redact import describe, hide, scrub, spellings, told
+from howdah.redact import describe, handler_secrets, hide, scrub, spellings
 from howdah.secrets import MARK, leaves, marked, marks, masked, pointers
 from howdah_agent.executors.command import command
 
@@ -366,18 +366,18 @@ def test_what_was_told_is_in_no_text_that_is_kept():
             error.add_note(f"note {CANARY}")
             raise RuntimeError({"card": CANARY}) from error
 
-    token = told.set(spellings([CANARY]))
+    token = handler_secrets.set(spellings([CANARY]))
     try:
         with pytest.raises(RuntimeError) as caught:
             fail()
         said = describe(caught.value)
         assert scrub(f"a{CANARY}b") == "a***b"
     finally:
-        told.reset(token)
+        handler_secrets.reset(token)
 
     assert CANARY not in str(said)
     assert said[2].count("***") == 3
-    assert CANARY in str(describe(caught.value)), "told outside of what it was told in"
+    assert CANARY in str(describe(caught.value)), "the secrets of a handler are hidden only while it runs"
 
 
 TYPED = """

@@ -1,4 +1,4 @@
-"""Whatever a handler returns or raises, what is told to the store can be stored: bounded numbers, clean texts."""
+"""Whatever a handler returns or raises, its report can be stored: bounded numbers, clean texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from howdah.errors import CodedError
 from howdah.handler import Handler
 from howdah.job import Job
 from howdah.outcome import Ack, Outcome
-from howdah.redact import LONGEST_MESSAGE, LONGEST_NAME, LONGEST_TRACEBACK, keep, spellings, told
+from howdah.redact import LONGEST_MESSAGE, LONGEST_NAME, LONGEST_TRACEBACK, handler_secrets, keep, spellings
 from howdah.retry import LONGEST_DELAY
 from howdah.worker.attempt import Attempt, execute_plain, outcome_of_error
 from howdah.worker.failure import LONGEST_HOLD
@@ -117,12 +117,12 @@ def test_a_text_without_end_costs_no_more_than_a_long_one():
 @pytest.mark.parametrize("secret", ["hunter2-hunter2", "z" * 3000, "a b\nc d" * 300])
 def test_a_secret_at_the_cut_is_not_shown_in_part(secret):
     """Wherever it lies: whole it is recognised, in part it would not be."""
-    token = told.set(spellings([secret]))
+    token = handler_secrets.set(spellings([secret]))
     try:
         for at in range(0, 12_000, 151):
             kept = keep("-" * at + secret + "-" * 40_000 + secret + "-" * at, 2000)
             assert len(kept) <= 2000
             assert set(kept.replace("characters cut", "")) <= set("-*…\n 0123456789"), at
     finally:
-        told.reset(token)
+        handler_secrets.reset(token)
     assert secret[0] in keep(secret + "-" * 40_000, 2000)  # nobody said that it is one
