@@ -174,8 +174,8 @@ async def test_a_consumer_leaves_a_primary_that_lives_on_beside_the_new_one():
             await eventually(lambda: stands_at(servers.primary.dsn, lost[-1]), LONG)
 
             await servers.fail_over(crash=False)
-            servers.line.cut("consumers")
-            servers.line.cut("pool")
+            servers.proxy.cut("consumers")
+            servers.proxy.cut("pool")
             await asyncio.sleep(1)  # time to pass by what the old primary showed, for one who would
             kept = await append(servers.standby.dsn, 60)
             await eventually(lambda: stands_at(servers.standby.dsn, kept[-1]), LONG)

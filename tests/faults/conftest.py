@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from howdah_lab.torture.line import Proxy
+from howdah_lab.torture.proxy import Proxy
 from howdah_lab.torture.servers.single import Single
 
 
 @pytest.fixture(scope="module")
-async def place():
-    async with Single({"fsync": "off"}) as place:
-        yield place
+async def own_server():
+    async with Single({"fsync": "off"}) as own_server:
+        yield own_server
 
 
 @pytest.fixture
-async def line(place):
-    async with Proxy(place.address) as line:
-        yield line
+async def proxy(own_server):
+    async with Proxy(own_server.address) as proxy:
+        yield proxy

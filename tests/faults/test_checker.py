@@ -6,8 +6,8 @@ import copy
 
 import pytest
 
-from howdah_lab.torture.books import open_books
 from howdah_lab.torture.checker import check
+from howdah_lab.torture.history import from_ledger
 from howdah_lab.torture.ledger import LedgerEntry
 
 
@@ -37,8 +37,8 @@ GOOD = [
 """A ledger of a run in which nothing went wrong."""
 
 
-def books(entries=GOOD):
-    good = open_books(entries)
+def history(entries=GOOD):
+    good = from_ledger(entries)
     good.effects = [
         {"front": "jobs", "mark": 1, "stream": "", "version": 0},
         {"front": "tables", "mark": 3, "stream": "", "version": 0},
@@ -55,75 +55,75 @@ def books(entries=GOOD):
 
 
 def test_good_books_are_good():
-    assert check(books()) == []
+    assert check(history()) == []
 
 
-def drop_effect(books):
-    books.effects = books.effects[1:]
+def drop_effect(history):
+    history.effects = history.effects[1:]
 
 
-def double_effect(books):
-    books.effects.append(dict(books.effects[0]))
+def double_effect(history):
+    history.effects.append(dict(history.effects[0]))
 
 
-def lose_job(books):
-    del books.jobs[2]
+def lose_job(history):
+    del history.jobs[2]
 
 
-def fail_job(books):
-    books.jobs[2][0]["state"] = "failed"
+def fail_job(history):
+    history.jobs[2][0]["state"] = "failed"
 
 
-def leave_job_waiting(books):
-    books.jobs[1][0]["state"] = "queued"
+def leave_job_waiting(history):
+    history.jobs[1][0]["state"] = "queued"
 
 
-def make_job_twice(books):
-    books.jobs[1] *= 2
+def make_job_twice(history):
+    history.jobs[1] *= 2
 
 
-def believe_a_zombie(books):
-    books.jobs[2][0]["attempt"] = 2
+def believe_a_zombie(history):
+    history.jobs[2][0]["attempt"] = 2
 
 
-def exceed_attempts(books):
-    books.jobs[2][0] |= {"attempt": 101}
+def exceed_attempts(history):
+    history.jobs[2][0] |= {"attempt": 101}
 
 
-def lose_event(books):
-    books.effects = [row for row in books.effects if (row["front"], row["mark"]) != ("shards", 5)]
+def lose_event(history):
+    history.effects = [row for row in history.effects if (row["front"], row["mark"]) != ("shards", 5)]
 
 
-def double_event(books):
-    books.effects.append(books.effects[-1])
+def double_event(history):
+    history.effects.append(history.effects[-1])
 
 
-def swap_events(books):
-    books.effects[2], books.effects[3] = books.effects[3], books.effects[2]
+def swap_events(history):
+    history.effects[2], history.effects[3] = history.effects[3], history.effects[2]
 
 
-def lose_row(books):
-    books.rows[3][0]["state"] = "processing"
+def lose_row(history):
+    history.rows[3][0]["state"] = "processing"
 
 
-def rolled_back_but_done(books):
-    books.effects.append({"front": "jobs", "mark": 6, "stream": "", "version": 0})
+def rolled_back_but_done(history):
+    history.effects.append({"front": "jobs", "mark": 6, "stream": "", "version": 0})
 
 
-def out_of_nowhere(books):
-    books.effects.append({"front": "jobs", "mark": 99, "stream": "", "version": 0})
+def out_of_nowhere(history):
+    history.effects.append({"front": "jobs", "mark": 99, "stream": "", "version": 0})
 
 
-def start_twice_under_one_lease(books):
-    books.starts["plain", 2] *= 2
+def start_twice_under_one_lease(history):
+    history.starts["plain", 2] *= 2
 
 
-def misplace(books):
-    books.misplaced = [{"id": 5, "places": ["ready", "lease 7"]}]
+def misplace(history):
+    history.misplaced = [{"id": 5, "places": ["ready", "lease 7"]}]
 
 
-def give_a_token_twice(books):
-    books.starts["plain", 2].append(LedgerEntry(2.0, "start", "plain", [2], 8, attempt=2, token=11))
+def give_a_token_twice(history):
+    history.starts["plain", 2].append(LedgerEntry(2.0, "start", "plain", [2], 8, attempt=2, token=11))
 
 
 HARM = [
@@ -149,13 +149,13 @@ HARM = [
 
 @pytest.mark.parametrize(("harm", "invariant"), HARM, ids=[harm.__name__ for harm, _ in HARM])
 def test_harm_is_noticed(harm, invariant):
-    bad = copy.deepcopy(books())
+    bad = copy.deepcopy(history())
     harm(bad)
     assert invariant in {finding.invariant for finding in check(bad)}
 
 
 def test_what_nobody_was_told_about_may_have_happened_once_or_not_at_all():
-    once = books()
+    once = history()
     once.effects.append({"front": "jobs", "mark": 7, "stream": "", "version": 0})
     once.jobs[7] = [{"state": "done", "attempt": 1, "max_attempts": 100}]
     once.starts["jobs", 7] = [line("start", "jobs", 7, attempt=1, token=12)]
@@ -178,16 +178,16 @@ LOST = [
 def test_what_a_promoted_standby_had_not_received_may_be_gone_and_nothing_else(received):
     kept = [1, 2, 3, 4, 5, *([20, 21] if received else [])]
     entries = [*GOOD, *LOST, line("kept", "", *kept), line("acked", "plain", 22)]
-    told = books(entries)
+    told = history(entries)
     assert (told.forgotten == {("jobs", 20), ("jobs", 21)}) is not received
     assert ("plain", 22) in told.unknown - told.acked
     assert ({finding.invariant for finding in check(told)} == {"I1"}) is received
 
-    later = books([*entries, line("intend", "plain", 23), line("acked", "plain", 23)])
+    later = history([*entries, line("intend", "plain", 23), line("acked", "plain", 23)])
     assert "I1" in {finding.invariant for finding in check(later)}, "it was accepted after the promotion"
 
 
 def test_what_a_promoted_standby_had_not_received_has_no_effect_any_more():
-    told = books([*GOOD, *LOST, line("kept", "", 1, 2, 3, 4, 5)])
+    told = history([*GOOD, *LOST, line("kept", "", 1, 2, 3, 4, 5)])
     told.effects.append({"front": "jobs", "mark": 20, "stream": "", "version": 0})
     assert "I2" in {finding.invariant for finding in check(told)}

@@ -17,7 +17,7 @@ from howdah.outcome import Ack, Outcome
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.postgres.embedded import server as embedded
-from howdah_lab.torture.servers.kept import Folder
+from howdah_lab.torture.servers.child_programs import Folder
 from howdah_lab.torture.servers.single import Single
 from kit.job_invariants import wrongs
 from kit.node import PATIENCE

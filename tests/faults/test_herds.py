@@ -14,10 +14,10 @@ from howdah import Howdah
 from howdah import loops as service
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
-from howdah_lab.torture.line import Proxy
+from howdah_lab.torture.context import through
+from howdah_lab.torture.proxy import Proxy
 from howdah_lab.torture.servers.ports import free_ports
 from howdah_lab.torture.servers.single import Single
-from howdah_lab.torture.site import through
 from kit.node import eventually, quick
 from kit.node_processes import Farm, plain
 from kit.node_processes import app as farm_app
@@ -35,25 +35,25 @@ BACK = 5.0
 
 
 @pytest.fixture(scope="module")
-async def place():
-    async with Single({"fsync": "off", "max_connections": "500"}) as place:
-        await migrate.migrate(Database(place.dsn))
-        yield place
+async def own_server():
+    async with Single({"fsync": "off", "max_connections": "500"}) as own_server:
+        await migrate.migrate(Database(own_server.dsn))
+        yield own_server
 
 
 class Herd:
     """Nodes behind one line, and work for all of them."""
 
-    def __init__(self, place, line, loop, app, nodes):
-        self._place, self._line, self._loop = place, line, loop
-        self._server = line.to
+    def __init__(self, own_server, proxy, loop, app, nodes):
+        self._own_server, self._proxy, self._loop = own_server, proxy, loop
+        self._server = proxy.to
         self._nodes = [app.node(quick(slots=2, lease=60.0, poll=1.0, heartbeat=1.0)) for _ in range(nodes)]
         self._over = False
         self._opened: list[tuple[float, int]] = []
 
     async def run(self):
         """Start everybody, and see all of them work."""
-        self._conn = await Database(self._place.dsn).connect("test")
+        self._conn = await Database(self._own_server.dsn).connect("test")
         self._running = [asyncio.create_task(running_node.run()) for running_node in self._nodes]
         self._beside = [asyncio.create_task(self._feed()), asyncio.create_task(self._count())]
         await self.all_work()
@@ -69,11 +69,11 @@ class Herd:
     def refuse(self):
         """From now on nobody is accepted, and nobody stays connected."""
         [nobody] = free_ports(1)
-        self._line.to = ("127.0.0.1", nobody)
-        self._loop.call_soon_threadsafe(self._line.cut)
+        self._proxy.to = ("127.0.0.1", nobody)
+        self._loop.call_soon_threadsafe(self._proxy.cut)
 
     def accept(self):
-        self._line.to = self._server
+        self._proxy.to = self._server
 
     async def all_work(self, seconds=90.0):
         """Wait until each of them has finished something that it began from now on; returns the seconds it took."""
@@ -99,7 +99,7 @@ class Herd:
         return most / len(self._nodes)
 
     async def _feed(self):
-        conn = await Database(self._place.dsn).connect("feed")
+        conn = await Database(self._own_server.dsn).connect("feed")
         while not self._over:
             # little enough that nothing piles up while nobody works
             if await conn.fetchval("select count(*) from howdah.ready") < 10 * len(self._nodes):
@@ -109,21 +109,21 @@ class Herd:
 
     async def _count(self):
         while not self._over:
-            self._opened.append((time.monotonic(), self._line.opened))
+            self._opened.append((time.monotonic(), self._proxy.opened))
             await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
-async def line_to(place):
+async def proxy_to(own_server):
     """A line in a thread of its own: nodes that end wait for their hearts, and these for the line."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    line = Proxy(place.address)
+    proxy = Proxy(own_server.address)
     try:
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(line.__aenter__(), loop))
-        yield line, loop
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(line.__aexit__(), loop))
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(proxy.__aenter__(), loop))
+        yield proxy, loop
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(proxy.__aexit__(), loop))
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -131,15 +131,15 @@ async def line_to(place):
 
 
 @asynccontextmanager
-async def herd(place, nodes):
-    async with line_to(place) as (line, loop):
-        app = Howdah(through(place.dsn, line))
+async def herd(own_server, nodes):
+    async with proxy_to(own_server) as (proxy, loop):
+        app = Howdah(through(own_server.dsn, proxy))
 
         @app.task
         async def step() -> None:
             await asyncio.sleep(0.02)
 
-        together = Herd(place, line, loop, app, nodes)
+        together = Herd(own_server, proxy, loop, app, nodes)
         try:
             await together.run()
             yield together
@@ -150,8 +150,8 @@ async def herd(place, nodes):
 
 
 @pytest.mark.timeout(300)
-async def test_a_server_that_comes_back_is_not_trampled_and_all_nodes_are_back_soon(place):
-    async with herd(place, NODES) as nodes:
+async def test_a_server_that_comes_back_is_not_trampled_and_all_nodes_are_back_soon(own_server):
+    async with herd(own_server, NODES) as nodes:
         calm = await nodes.all_work()
         down = time.monotonic()
         nodes.refuse()
@@ -171,9 +171,9 @@ async def test_a_server_that_comes_back_is_not_trampled_and_all_nodes_are_back_s
 
 
 @pytest.mark.parametrize("pause", [0.0, 9.0], ids=["none", "far-too-long"])
-async def test_without_the_backoff_it_would_be_seen(place, monkeypatch, pause):
+async def test_without_the_backoff_it_would_be_seen(own_server, monkeypatch, pause):
     """The controls: nodes that try again at once, and nodes that take their time."""
-    async with herd(place, 3) as nodes:
+    async with herd(own_server, 3) as nodes:
         with monkeypatch.context() as patch:
             patch.setattr(service.Outage, "fail", lambda _self, _error: pause)
             down = time.monotonic()

@@ -13,7 +13,7 @@ import pytest
 
 from howdah.outcome import Outcome
 from howdah.postgres.database import Database
-from kit.interleave import Form, Meetings, Trio, meet, meeting_place, switch_off, trio
+from kit.interleave import Form, Meetings, Trio, fresh_database, meet, switch_off, trio
 from kit.interleave_jobs import ACTS, FORMS, Ground, acking, lay
 from kit.job_invariants import wrongs
 
@@ -26,13 +26,13 @@ NEVER = {("ack one to retry", "ack all done")}
 
 
 @pytest.fixture(scope="module")
-def place(server: Any, template: str) -> Iterator[Database]:
-    yield from meeting_place(server, template)
+def shared_database(server: Any, template: str) -> Iterator[Database]:
+    yield from fresh_database(server, template)
 
 
 @pytest.fixture(scope="module")
-async def three(place: Database) -> AsyncIterator[Trio]:
-    async with trio(place) as conns:
+async def three(shared_database: Database) -> AsyncIterator[Trio]:
+    async with trio(shared_database) as conns:
         yield conns
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from howdah.maintenance.pruner import Pruner, Retention
 from howdah.postgres.database import Database
-from kit.interleave import Form, Trio, meet, meeting_place, told, trio
+from kit.interleave import Form, Trio, fresh_database, meet, told, trio
 from kit.interleave_jobs import FORMS, NOBODY, STATEMENTS, TOMORROW, Ground
 from kit.interleave_partitions import lay_within_one_partition
 from kit.job_invariants import wrongs
@@ -31,13 +31,13 @@ ENDS = {
 
 
 @pytest.fixture(scope="module")
-def place(server: Any, template: str) -> Iterator[Database]:
-    yield from meeting_place(server, template)
+def shared_database(server: Any, template: str) -> Iterator[Database]:
+    yield from fresh_database(server, template)
 
 
 @pytest.fixture(scope="module")
-async def three(place: Database) -> AsyncIterator[Trio]:
-    async with trio(place) as conns:
+async def three(shared_database: Database) -> AsyncIterator[Trio]:
+    async with trio(shared_database) as conns:
         yield conns
 
 
@@ -92,9 +92,9 @@ async def test_what_a_lease_still_names_is_not_dropped_with_its_partition(three:
     assert {row["id"] for row in await three.watch.fetch("select id from howdah.done")} == set(ground.at(1, 2))
 
 
-async def test_two_nodes_that_drop_one_partition_do_not_fail(three: Trio, place: Database):
+async def test_two_nodes_that_drop_one_partition_do_not_fail(three: Trio, shared_database: Database):
     ground = await lay_within_one_partition(three.watch)
-    pruner = Pruner(place, Retention())
+    pruner = Pruner(shared_database, Retention())
 
     async def drop_too(conn: Any) -> Any:
         return await pruner._drop_one(conn, (TOMORROW, TOMORROW), NOBODY)

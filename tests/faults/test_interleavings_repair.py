@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from howdah.postgres.database import Database
-from kit.interleave import Form, Trio, meet, meeting_place, switch_off, told, trio
+from kit.interleave import Form, Trio, fresh_database, meet, switch_off, told, trio
 from kit.interleave_jobs import Ground, ack, acking_in_transaction, lay
 from kit.interleave_repair import AGE, BESIDE, REPAIR
 from kit.job_invariants import wrongs
@@ -19,13 +19,13 @@ NOTHING = {"requeued": 0, "ended": 0, "leases": 0}
 
 
 @pytest.fixture(scope="module")
-def place(server: Any, template: str) -> Iterator[Database]:
-    yield from meeting_place(server, template)
+def shared_database(server: Any, template: str) -> Iterator[Database]:
+    yield from fresh_database(server, template)
 
 
 @pytest.fixture(scope="module")
-async def three(place: Database) -> AsyncIterator[Trio]:
-    async with trio(place) as conns:
+async def three(shared_database: Database) -> AsyncIterator[Trio]:
+    async with trio(shared_database) as conns:
         yield conns
 
 
@@ -70,8 +70,8 @@ async def test_an_act_beside_an_open_repair_neither_waits_nor_changes(three: Tri
 @pytest.mark.parametrize("first", ["repair", "report"])
 async def test_a_lease_that_repair_ends_may_be_reported_as_over_at_the_same_moment(three: Trio, first: str):
     ground = await aged(three.watch)
-    for place in (4, 5, 6, 7):
-        await acking_in_transaction("ack_in_transaction", place)(ground, three.watch)
+    for shared_database in (4, 5, 6, 7):
+        await acking_in_transaction("ack_in_transaction", shared_database)(ground, three.watch)
     await three.watch.execute("update howdah.lease set expires_at = now() + interval '1 hour'")
     assert await REPAIR.do(ground, three.watch) == NOTHING, "the last job has just ended: its node is about to say so"
     await three.watch.execute(AGE)

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from howdah.postgres.database import Database
-from kit.interleave import Meetings, meeting_place, trio
+from kit.interleave import Meetings, fresh_database, trio
 from kit.interleave_rows import ACTS, FORMS, prepare
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")
-def place(server: Any, template: str) -> Iterator[Database]:
-    yield from meeting_place(server, template)
+def shared_database(server: Any, template: str) -> Iterator[Database]:
+    yield from fresh_database(server, template)
 
 
 @pytest.fixture(scope="module")
-async def meetings(place: Database) -> AsyncIterator[Meetings]:
-    async with trio(place) as three:
-        yield Meetings(three, (await prepare(three.watch, place.dsn)).lay)
+async def meetings(shared_database: Database) -> AsyncIterator[Meetings]:
+    async with trio(shared_database) as three:
+        yield Meetings(three, (await prepare(three.watch, shared_database.dsn)).lay)
 
 
 @pytest.mark.parametrize("second", ACTS)

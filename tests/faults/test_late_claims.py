@@ -6,9 +6,9 @@ import asyncpg
 import pytest
 
 from howdah import Howdah, telemetry
-from howdah_lab.torture.line import Proxy
+from howdah_lab.torture.context import through
+from howdah_lab.torture.proxy import Proxy
 from howdah_lab.torture.servers.single import Single
-from howdah_lab.torture.site import through
 from kit.node import ended, eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -18,8 +18,8 @@ TIMES = {"lease": LEASE, "heartbeat": LEASE / 4}
 
 
 async def test_what_was_claimed_too_long_ago_is_not_started():
-    async with Single({"fsync": "off"}) as place, Proxy(place.address) as line:
-        near, far = Howdah(place.dsn), Howdah(through(place.dsn, line))
+    async with Single({"fsync": "off"}) as own_server, Proxy(own_server.address) as proxy:
+        near, far = Howdah(own_server.dsn), Howdah(through(own_server.dsn, proxy))
         await near.migrate()
         ran: list[str] = []
         heard_of: list[str] = []
@@ -33,7 +33,7 @@ async def test_what_was_claimed_too_long_ago_is_not_started():
         async def there() -> None:
             ran.append("far")
 
-        conn = await asyncpg.connect(place.dsn)
+        conn = await asyncpg.connect(own_server.dsn)
 
         async def heard() -> bool:
             return "far" in ran or "job.release" in heard_of
@@ -41,13 +41,13 @@ async def test_what_was_claimed_too_long_ago_is_not_started():
         async with node(far, upkeep=False, **TIMES):
             await ended(conn, (await here.enqueue()).id)
             assert ran.pop() == "far"
-            line.delay = 0.8 * LEASE
+            proxy.delay = 0.8 * LEASE
             made = await here.enqueue()
             await eventually(lambda: conn.fetchval("select count(*) from howdah.lease"))
             async with node(near, **TIMES):
                 assert (await ended(conn, made.id))["state"] == "done"
                 await eventually(heard)
-            line.delay = 0.0
+            proxy.delay = 0.0
         over()
         await conn.close()
         await near.close()

@@ -14,11 +14,11 @@ import pytest
 from howdah.postgres import watchdog as watch
 from howdah.postgres.database import SESSION_SETTINGS, Database
 from howdah_lab.torture.servers import pooler
+from howdah_lab.torture.servers.child_programs import Folder
 from howdah_lab.torture.servers.cluster import Cluster
-from howdah_lab.torture.servers.kept import Folder
 from howdah_lab.torture.servers.pooled import Pooled, PooledByTransaction
 from howdah_lab.torture.servers.single import Single
-from howdah_lab.torture.servers.small import SmallLog, SmallTables
+from howdah_lab.torture.servers.small_disk import SmallLog, SmallTables
 from kit.node import PATIENCE, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
@@ -99,43 +99,43 @@ async def running(kind):
     """A server of this kind, if this machine has what it takes."""
     if missing := kind.missing():
         pytest.skip(missing)
-    async with kind() as place:
-        yield place
+    async with kind() as server:
+        yield server
 
 
 @pytest.mark.parametrize("hurt", ["restart", "crash"])
 async def test_a_single_server_keeps_its_rows(hurt):
-    async with running(Single) as place, writing(place.dsn) as writer:
+    async with running(Single) as server, writing(server.dsn) as writer:
         for down in (0.0, 0.3):
             if hurt == "restart":
-                await place.restart(down)
+                await server.restart(down)
             else:
-                await place.crash()
+                await server.crash()
                 await writer.fails()
-                await place.start()
-            moment = await place.writable(LONG)
+                await server.start()
+            moment = await server.writable(LONG)
             assert moment <= time.monotonic()
             await writer.writes()
         assert writer.errors
-        folder = place.folder.path
+        folder = server.folder.path
     assert not folder.exists()
 
 
 async def test_a_server_that_is_down_takes_no_writes():
-    async with running(Single) as place:
-        await place.stop_immediately()
+    async with running(Single) as server:
+        await server.stop_immediately()
 
         with pytest.raises(Exception, match=r"took no write in 0\.2 s"):
-            await place.writable(0.2)
+            await server.writable(0.2)
         with pytest.raises(OSError):
-            await asyncpg.connect(place.dsn, timeout=3)
-        folder = place.folder.path
+            await asyncpg.connect(server.dsn, timeout=3)
+        folder = server.folder.path
     assert not folder.exists()
 
 
 async def test_settings_are_those_of_the_server():
-    async with Single({"work_mem": "5MB"}) as place:
-        conn = await asyncpg.connect(place.dsn)
+    async with Single({"work_mem": "5MB"}) as server:
+        conn = await asyncpg.connect(server.dsn)
         try:
             assert await conn.fetchval("show work_mem") == "5MB"
             assert await conn.fetchval("show fsync") == "on"
@@ -162,47 +162,47 @@ async def test_a_server_that_cannot_start_leaves_nothing_behind(monkeypatch):
 
 
 async def test_a_full_disk_of_tables_refuses_and_recovers():
-    async with running(SmallTables) as place, writing(place.dsn) as writer:
-        await place.fill()
+    async with running(SmallTables) as server, writing(server.dsn) as writer:
+        await server.fill()
         with pytest.raises(Exception, match="took no write"):
-            await place.writable(0.2)
+            await server.writable(0.2)
 
         async def refused():
             return any(isinstance(error, asyncpg.DiskFullError) for error in writer.errors)
 
         await eventually(refused, LONG)
-        await place.give_room()
-        await place.writable(LONG)
+        await server.give_room()
+        await server.writable(LONG)
         await writer.writes()
-        disk = place.folder.disk
+        disk = server.folder.disk
     assert not os.path.ismount(disk)
     assert not disk.exists()
 
 
 async def test_a_full_disk_of_the_log_ends_the_server_and_loses_nothing():
-    async with running(SmallLog) as place, writing(place.dsn) as writer:
-        await place.fill()
-        assert not place.is_running
+    async with running(SmallLog) as server, writing(server.dsn) as writer:
+        await server.fill()
+        assert not server.is_running
         await writer.fails()
 
-        await place.give_room()
-        await place.writable(LONG)
+        await server.give_room()
+        await server.writable(LONG)
         await writer.writes()
-        disk = place.folder.disk
+        disk = server.folder.disk
     assert not os.path.ismount(disk)
     assert not disk.exists()
 
 
 @pytest.mark.parametrize("kind", [Pooled, PooledByTransaction], ids=["session", "transaction"])
 async def test_a_pooler_is_restarted_and_so_is_the_server_behind_it(kind):
-    async with running(kind) as place, writing(place.dsn) as writer:
-        await place.restart_pooler(down=0.2)
-        await place.writable(LONG)
+    async with running(kind) as server, writing(server.dsn) as writer:
+        await server.restart_pooler(down=0.2)
+        await server.writable(LONG)
         await writer.writes()
         assert writer.errors
 
-        await place.server.restart()
-        await place.writable(LONG)
+        await server.server.restart()
+        await server.writable(LONG)
         await writer.writes()
 
 
@@ -210,8 +210,8 @@ async def test_a_pooler_that_hides_itself_and_the_backends_costs_no_long_stateme
     monkeypatch.setattr(watch, "CHECK_INTERVAL", 0.2)
     monkeypatch.setattr(watch, "LATE_AFTER", 0.1)
     monkeypatch.setattr(pooler, "CONFIG", f"{pooler.CONFIG}ignore_startup_parameters = {', '.join(SESSION_SETTINGS)}\n")
-    async with running(Pooled) as place:
-        database = Database(place.dsn)
+    async with running(Pooled) as server:
+        database = Database(server.dsn)
         pool = await database.pool(1, command_timeout=None)
         try:
             assert not database.pooled
@@ -222,27 +222,27 @@ async def test_a_pooler_that_hides_itself_and_the_backends_costs_no_long_stateme
 
 @pytest.mark.timeout(300)
 async def test_a_cluster_keeps_every_row_through_kill_switchover_and_freeze():
-    async with running(Cluster) as place, writing(place.dsn) as writer:
-        first = await place.kill_leader()
-        assert not place.members[first].program.is_alive
+    async with running(Cluster) as server, writing(server.dsn) as writer:
+        first = await server.kill_leader()
+        assert not server.members[first].program.is_alive
         await writer.fails()
-        await place.writable(LONG)
+        await server.writable(LONG)
         await writer.writes()
-        second = await place.leader()
+        second = await server.leader()
         assert second != first
-        await place.revive()
+        await server.revive()
 
-        assert await place.switchover() == first
-        await place.writable(LONG)
+        assert await server.switchover() == first
+        await server.writable(LONG)
         await writer.writes()
-        assert await place.leader() == first
+        assert await server.leader() == first
 
-        await place.whole()
-        assert await place.freeze_leader(25) == first
+        await server.whole()
+        assert await server.freeze_leader(25) == first
         await writer.fails()
-        await place.writable(LONG)
+        await server.writable(LONG)
         await writer.writes()
-        await place.whole()
-        assert await place.leader() == second
-        folder = Path(place.members["n1"].program.log).parent
+        await server.whole()
+        assert await server.leader() == second
+        folder = Path(server.members["n1"].program.log).parent
     assert not folder.exists()

@@ -31,36 +31,36 @@ async def value(dsn: str, question: str) -> object:
 
 @pytest.mark.timeout(300)
 async def test_a_synchronous_standby_has_all_that_was_acknowledged():
-    async with SynchronouslyReplicated() as place:
-        await value(place.dsn, "create table kept (n bigserial)")
+    async with SynchronouslyReplicated() as server:
+        await value(server.dsn, "create table kept (n bigserial)")
         for rows in (20, 40):
-            await put(place.dsn, 20)
-            await place.crash()
-            await place.promote()
-            assert await value(place.dsn, COUNT) == rows
-            await place.writable(LONG)
-            await place.follow()
-            assert await value(place.dsn, "show synchronous_standby_names") == "*"
+            await put(server.dsn, 20)
+            await server.crash()
+            await server.promote()
+            assert await value(server.dsn, COUNT) == rows
+            await server.writable(LONG)
+            await server.follow()
+            assert await value(server.dsn, "show synchronous_standby_names") == "*"
 
 
 @pytest.mark.timeout(300)
 async def test_a_standby_that_was_cut_off_lacks_what_came_later():
-    async with AsynchronouslyReplicated() as place:
-        await value(place.dsn, "create table kept (n bigserial)")
-        await put(place.dsn, 10)
-        standby = place.standby
+    async with AsynchronouslyReplicated() as server:
+        await value(server.dsn, "create table kept (n bigserial)")
+        await put(server.dsn, 10)
+        standby = server.standby
         assert standby is not None
 
         async def has_all() -> bool:
-            at = await value(place.dsn, "select pg_current_wal_lsn()::text")
+            at = await value(server.dsn, "select pg_current_wal_lsn()::text")
             return bool(await value(standby.dsn, f"select pg_last_wal_replay_lsn() >= '{at}'"))
 
         await eventually(has_all, LONG)
-        await place.cut_off()
-        await put(place.dsn, 5)
-        await place.crash()
-        await place.promote()
+        await server.cut_off()
+        await put(server.dsn, 5)
+        await server.crash()
+        await server.promote()
 
-        assert await value(place.dsn, COUNT) == 10
-        await place.follow()
-        assert await value(place.standby.dsn, COUNT) == 10
+        assert await value(server.dsn, COUNT) == 10
+        await server.follow()
+        assert await value(server.standby.dsn, COUNT) == 10

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from howdah.postgres.database import Database
-from kit.interleave import DEFINITION, meeting_place
+from kit.interleave import DEFINITION, fresh_database
 from kit.model_base import Wrong
 from kit.model_machine import Life
 from kit.model_world import World
@@ -53,15 +53,15 @@ BUGS = {
 
 
 @pytest.fixture
-def place(server: Any, template: str) -> Iterator[Database]:
-    yield from meeting_place(server, template)
+def shared_database(server: Any, template: str) -> Iterator[Database]:
+    yield from fresh_database(server, template)
 
 
 @pytest.fixture
-def world(place: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(shared_database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     for often in ("howdah.jobs.store.PROMOTE", "howdah.jobs.store.SWEEP", "howdah.jobs.hold.CACHE_TTL"):
         monkeypatch.setattr(often, 0.0)  # at every claim: a replay must meet the same statements
-    world = World(place.dsn)
+    world = World(shared_database.dsn)
     yield world
     world.close()
 

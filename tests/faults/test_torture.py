@@ -14,7 +14,7 @@ from howdah_lab.torture.all import torture
 from howdah_lab.torture.faults import faults
 from howdah_lab.torture.guards import GUARDS, OF_PROGRESS
 from howdah_lab.torture.report import lines
-from howdah_lab.torture.servers.keeper import below
+from howdah_lab.torture.servers.child_reaper import below
 from kit.command import Command, alive, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
@@ -49,7 +49,7 @@ async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, 
     report = await torture(chosen(*names), seconds=SECONDS, seed=SEED, folder=tmp_path)
     said = "\n".join(lines(report))
     assert not report.broken, said
-    assert report.wounds, said
+    assert report.injections, said
     assert report.effects > 100, said
 
 
@@ -141,7 +141,7 @@ def command_line(pid: int) -> str:
     ("words", "said"),
     [
         (("--fault", "rain"), "there is no fault 'rain'; known are kill"),
-        (("--fault", "restart", "--dsn", "postgresql://h:1/x"), "restart would hurt a server that is not ours"),
+        (("--fault", "restart", "--dsn", "postgresql://h:1/x"), "restart would harm a server that is not ours"),
         (("--fault", "kill", "--dsn", "postgresql:///x"), "the DSN has to name a host"),
     ],
 )

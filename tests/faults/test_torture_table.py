@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from howdah import ConfigError
-from howdah_lab.torture import table
+from howdah_lab.torture import report_table
 from howdah_lab.torture.checker import Violation
 from howdah_lab.torture.report import RunReport, all_good
 from kit.command import Command
@@ -19,7 +19,7 @@ def report(fault="kill", **facts):
         "faults": [fault],
         "seed": 1,
         "seconds": 20.0,
-        "wounds": [],
+        "injections": [],
         "asked": 1200,
         "accepted": 1100,
         "unknown": 0,
@@ -44,19 +44,19 @@ def row(text, fault):
 
 
 def test_runs_of_one_fault_are_added_up():
-    cells = row(table.table([report(), report()], {}), "kill")
+    cells = row(report_table.table([report(), report()], {}), "kill")
     assert cells[1:10] == ["2", "40", "0", "2,400", "2,000", "0", "0", "6", "2.00 / 3.00 s"]
 
 
 def test_what_was_found_stands_beside_the_fault():
-    cells = row(table.table([report(unsafe=[LOST], lost=2)], {}), "kill")
+    cells = row(report_table.table([report(unsafe=[LOST], lost=2)], {}), "kill")
     assert "jobs that were accepted and are not done: 2" in cells[0]
     assert cells[6] == "2"
 
 
 def test_controls_say_whether_they_were_noticed():
     runs = [report(), report(without="reset", unsafe=[LOST], lost=2), report(without="transaction")]
-    assert row(table.table(runs, {}), "kill")[6:11:4] == ["0", "reset: found, transaction: **not found**"]
+    assert row(report_table.table(runs, {}), "kill")[6:11:4] == ["0", "reset: found, transaction: **not found**"]
 
 
 def test_a_machine_that_is_slow_makes_no_control_good():
@@ -68,20 +68,20 @@ def test_a_machine_that_is_slow_makes_no_control_good():
 
 def test_a_control_has_more_than_one_chance():
     runs = [report(without="key"), report(without="key", unsafe=[LOST], lost=2)]
-    assert row(table.table([report(), *runs], {}), "kill")[10] == "key: found in 1 of 2 runs"
+    assert row(report_table.table([report(), *runs], {}), "kill")[10] == "key: found in 1 of 2 runs"
     assert all_good([report(), *runs])
     assert not all_good([report(), runs[0]])
     assert not all_good([report(unsafe=[LOST], lost=2), report()]), "only controls have"
 
 
 def test_what_was_not_run_is_said():
-    assert "- not run: `restart`: no server" in table.table([report()], {"restart": "no server"})
+    assert "- not run: `restart`: no server" in report_table.table([report()], {"restart": "no server"})
 
 
 def test_it_is_written_between_the_marks(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
-    table.write(page, [report()], {})
+    page.write_text(f"before\n{report_table.BEGIN}\nold\n{report_table.END}\nafter\n")
+    report_table.write(page, [report()], {})
     text = page.read_text()
     assert (text.startswith("before\n"), text.endswith("\nafter\n"), "old" in text, "`kill`" in text) == (
         True,
@@ -91,7 +91,7 @@ def test_it_is_written_between_the_marks(tmp_path):
     )
     page.write_text("no marks")
     with pytest.raises(ConfigError, match="has no place for the table"):
-        table.write(page, [report()], {})
+        report_table.write(page, [report()], {})
 
 
 @pytest.mark.parametrize(("without", "code"), [(None, 1), ("reset", 0)])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from howdah import Howdah, Transaction
 from howdah.postgres import sql
-from howdah_lab.torture.declared import Added, Declared, Reign, check
+from howdah_lab.torture.declaration_check import AddedEvent, CurrentDeclaration, ReleaseHistory, check
 from howdah_lab.torture.release import NEW, OLD, PARTITIONS
 from kit.node import eventually, node
 
@@ -114,15 +114,15 @@ class Rollout:
     async def _over(self) -> bool:
         return await self.conn.fetchval(BEHIND) == 0
 
-    async def _declared(self) -> Declared:
+    async def _declared(self) -> ReleaseHistory:
         conn, effects = self.conn, Counter[tuple[str, int]]()
         for row in await conn.fetch(STATEMENTS["effects"]):
             effects[row["front"], row["mark"]] += 1
         events = {row["mark"] for row in await conn.fetch(STATEMENTS["events"]) if row["type"] == "Happened"}
         reigns = await conn.fetch(STATEMENTS["reigns"])
-        return Declared(
-            reigns=[Reign(row["id"], "Ordered" in row["types"], row["reached"]) for row in reigns],
-            added=[Added(**row) for row in await conn.fetch(STATEMENTS["ordered"])],
+        return ReleaseHistory(
+            declarations=[CurrentDeclaration(row["id"], "Ordered" in row["types"], row["reached"]) for row in reigns],
+            added=[AddedEvent(**row) for row in await conn.fetch(STATEMENTS["ordered"])],
             events=events,
             effects={
                 name: Counter({mark: times for (front, mark), times in effects.items() if front == name})

@@ -39,7 +39,7 @@ class Trio(NamedTuple):
     other: Any
 
 
-def meeting_place(server: Any, template: str) -> Iterator[Database]:
+def fresh_database(server: Any, template: str) -> Iterator[Database]:
     """A fresh, migrated database, without a pooler in between."""
     name = f"howdah_meet_{os.getpid()}_{next(numbers)}"
     with psycopg.connect(server.dsn, autocommit=True) as conn:

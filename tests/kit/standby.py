@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from howdah_lab.torture.line import Proxy
+from howdah_lab.torture.proxy import Proxy
 from howdah_lab.torture.servers.single import Single
 from howdah_lab.torture.servers.standby import Standby
 from kit.node import eventually
@@ -20,12 +20,12 @@ class Pair:
 
     primary: Single
     standby: Standby
-    line: Proxy
+    proxy: Proxy
 
     @property
     def dsn(self) -> str:
         """Of the superuser, through a line that leads to the primary, and to the standby once that is promoted."""
-        host, port = self.line.address
+        host, port = self.proxy.address
         return f"postgresql://postgres:{self.primary._password}@{host}:{port}/postgres"
 
     async def cut_off(self) -> None:
@@ -46,11 +46,11 @@ class Pair:
         if crash:
             await self.primary.crash()
         await self.standby.promote()
-        self.line.to = self.standby.address
+        self.proxy.to = self.standby.address
 
 
 @asynccontextmanager
 async def pair(settings: Mapping[str, str]) -> AsyncIterator[Pair]:
     """A primary and a standby that follows it, while the block lasts."""
-    async with Single(settings) as primary, Standby(primary, settings) as standby, Proxy(primary.address) as line:
-        yield Pair(primary, standby, line)
+    async with Single(settings) as primary, Standby(primary, settings) as standby, Proxy(primary.address) as proxy:
+        yield Pair(primary, standby, proxy)

@@ -15,7 +15,7 @@ from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.postgres.sql import identifier
 from howdah_lab.torture.servers.pooler import Pooler
-from howdah_lab.torture.servers.small import SmallTables
+from howdah_lab.torture.servers.small_disk import SmallTables
 
 pytestmark = pytest.mark.anyio
 
@@ -154,11 +154,11 @@ async def test_a_server_whose_connections_are_all_taken_is_not_said_to_be_down(d
 async def test_a_full_disk_is_noticed() -> None:
     if missing := SmallTables.missing():
         pytest.skip(missing)
-    async with SmallTables() as place:
-        database = Database(place.dsn)
+    async with SmallTables() as own_server:
+        database = Database(own_server.dsn)
         await migrate.migrate(database)
         before = (await examine(database))["disk"]
-        await place.fill()
+        await own_server.fill()
 
         full = (await examine(database))["disk"]
 

@@ -16,7 +16,7 @@ from person import gone, postmaster, within
 from howdah.errors import ConfigError, DatabaseFull
 from howdah.postgres.embedded import binaries
 from howdah.postgres.embedded import server as embedded
-from howdah_lab.torture.servers.small import SmallDisk, mount
+from howdah_lab.torture.servers.small_disk import SmallDisk, mount
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -21,25 +21,25 @@ pytestmark = pytest.mark.anyio
 async def test_a_crash_right_after_a_claim_gives_no_token_twice():
     """The claim is forgotten, and so is the state of any sequence: the next claim has another token all the same."""
     # claims commit asynchronously; nothing else shall flush them before the crash
-    async with Single({"wal_writer_delay": "10s", "autovacuum": "off"}) as place:
-        database = Database(place.dsn)
+    async with Single({"wal_writer_delay": "10s", "autovacuum": "off"}) as own_server:
+        database = Database(own_server.dsn)
         await migrate.migrate(database)
-        conn = await asyncpg.connect(place.dsn)
+        conn = await asyncpg.connect(own_server.dsn)
         await conn.execute(ddl())
         await conn.execute("insert into uploads default values")
         await conn.execute("select setval('howdah.token', 1000)")
         await conn.execute("checkpoint")
         await conn.close()
         check = await database.connect("check")
-        plan = await TablePlan.make(check, Howdah(place.dsn).table("uploads").options, "howdah")
+        plan = await TablePlan.make(check, Howdah(own_server.dsn).table("uploads").options, "howdah")
         check.terminate()
         pool = await database.pool(1)
         store = TableStore(database, plan, pool=pool)
         try:
             [first] = await store.claim(1, {})
-            await place.crash()
-            await place.start()
-            await place.writable(4 * PATIENCE)
+            await own_server.crash()
+            await own_server.start()
+            await own_server.writable(4 * PATIENCE)
 
             async def again():
                 try:

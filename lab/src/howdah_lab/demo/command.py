@@ -43,16 +43,16 @@ def demo(seconds: float | None, dsn: str | None, port: int | None, dashboard: bo
     if dsn is not None:
         mark = secrets.token_hex(4)
         database = Database(dsn, schema=f"howdah_demo_{mark}")
-        show = _show(database, f"demo_{mark}", hide_password(dsn), seconds, sockets, browse, clear=True)
-        finish(asyncio.run(show))
+        run = _run(database, f"demo_{mark}", hide_password(dsn), seconds, sockets, browse, clear=True)
+        finish(asyncio.run(run))
         return
     click.echo("starting PostgreSQL in a temporary folder", err=True)
     with embedded.start() as server:
         title = f"PostgreSQL {server.major} in {server.folder}, gone at the end"
-        finish(asyncio.run(_show(Database(server.dsn), "demo", title, seconds, sockets, browse, clear=False)))
+        finish(asyncio.run(_run(Database(server.dsn), "demo", title, seconds, sockets, browse, clear=False)))
 
 
-async def _show(
+async def _run(
     database: Database,
     name: str,
     title: str,
@@ -62,11 +62,11 @@ async def _show(
     *,
     clear: bool,
 ) -> int:
-    from howdah_lab.demo.show import Show
+    from howdah_lab.demo.run import DemoRun
 
-    show = Show(database, name, title=title, sockets=sockets, browse=browse)
+    run = DemoRun(database, name, title=title, sockets=sockets, browse=browse)
     try:
-        return await show.run(seconds)
+        return await run.run(seconds)
     finally:
         if clear:
-            await show.clear()
+            await run.clear()

@@ -11,44 +11,45 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from howdah_lab.demo.ledger import DemoSnapshot, DemoVerdict
+from howdah_lab.demo.snapshot import DemoCheck, DemoSnapshot
 from howdah_lab.demo.workload import Workload
 
 BARS = " ▁▂▃▄▅▆▇█"
 
 
 def draw(
-    look: DemoSnapshot, workload: Workload, rates: Sequence[float], seconds: float, title: str, dashboard: str = ""
+    snapshot: DemoSnapshot, workload: Workload, rates: Sequence[float], seconds: float, title: str, dashboard: str = ""
 ) -> RenderableType:
     """The whole screen."""
     screen = Layout()
     screen.split_column(
-        Layout(_head(look, workload, rates, seconds, title, dashboard), size=5),
+        Layout(_head(snapshot, workload, rates, seconds, title, dashboard), size=5),
         Layout(name="now", ratio=3),
-        Layout(_consumers(look), size=len(look.consumers) + 3),
+        Layout(_consumers(snapshot), size=len(snapshot.consumers) + 3),
         Layout(name="past", ratio=2),
     )
-    screen["now"].split_row(Layout(_queues(look), ratio=5), Layout(_running(look), ratio=6))
-    screen["past"].split_row(Layout(_failures(look), ratio=3), Layout(_next(look), ratio=2))
+    screen["now"].split_row(Layout(_queues(snapshot), ratio=5), Layout(_running(snapshot), ratio=6))
+    screen["past"].split_row(Layout(_failures(snapshot), ratio=3), Layout(_next(snapshot), ratio=2))
     return screen
 
 
-def line(look: DemoSnapshot, workload: Workload, rates: Sequence[float], seconds: float) -> str:
+def line(snapshot: DemoSnapshot, workload: Workload, rates: Sequence[float], seconds: float) -> str:
     """One plain line."""
-    totals = look.totals
+    totals = snapshot.totals
     return (
         f"{seconds:4.0f}s  enqueued {totals.enqueued:,}  done {totals.done:,}  retried {totals.retried:,}"
-        f"  failed {totals.failed:,}  merged {workload.merged:,}  waiting {look.waiting:,}  running {look.in_flight:,}"
-        f"  ahead {look.ahead:,}  {rates[-1] if rates else 0:,.0f}/s  wait {waits(look.median, look.slowest)}"
-        f"  log {look.log.head if look.log else 0:,}  lag {look.lag:,}"
+        f"  failed {totals.failed:,}  merged {workload.merged:,}  waiting {snapshot.waiting:,}"
+        f"  running {snapshot.in_flight:,}  ahead {snapshot.ahead:,}  {rates[-1] if rates else 0:,.0f}/s"
+        f"  wait {waits(snapshot.median, snapshot.slowest)}"
+        f"  log {snapshot.log.head if snapshot.log else 0:,}  lag {snapshot.lag:,}"
     )
 
 
 def summary(
-    verdict: DemoVerdict, workload: Workload, seconds: float, found: tuple[float | None, float | None]
+    result: DemoCheck, workload: Workload, seconds: float, found: tuple[float | None, float | None]
 ) -> Iterable[str]:
     """Format the final report, one line per fact."""
-    facts = verdict.facts
+    facts = result.facts
     rows = (
         ("enqueued", facts["jobs"], f"{workload.merged:,} more found their unique key taken, "),
         ("done", facts["done"], f"{facts['charged']:,} orders charged, each in one commit with its job"),
@@ -58,14 +59,14 @@ def summary(
         ("ahead", facts["ahead"], "left for after the end"),
         ("cancelled", facts["cancelled"], "on the dashboard"),
         ("rows", facts["rows"], _rows(facts)),
-        ("lost", verdict.lost, "every job is in exactly one place"),
-        ("doubled", verdict.doubled, "no job twice, no order charged or shipped twice"),
+        ("lost", result.lost, "every job is in exactly one place"),
+        ("doubled", result.doubled, "no job twice, no order charged or shipped twice"),
         ("events", facts["events"], f"appended; order_view has {facts['behind']:,} of them before it"),
-        ("astray", verdict.astray, "read models are the fold of the log, and the orders are what their events say"),
+        ("astray", result.astray, "read models are the fold of the log, and the orders are what their events say"),
     )
     yield f"ran for {seconds:.1f} s"
-    if verdict.acts:
-        yield f"  {verdict.acts:,} actions on the dashboard: only checks that they cannot affect were made"
+    if result.acts:
+        yield f"  {result.acts:,} actions on the dashboard: only checks that they cannot affect were made"
     for name, number, note in rows:
         if name == "cancelled" and not number:
             continue
@@ -111,27 +112,27 @@ def _span(seconds: float) -> str:
 
 
 def _head(
-    look: DemoSnapshot, workload: Workload, rates: Sequence[float], seconds: float, title: str, dashboard: str
+    snapshot: DemoSnapshot, workload: Workload, rates: Sequence[float], seconds: float, title: str, dashboard: str
 ) -> RenderableType:
-    totals = look.totals
+    totals = snapshot.totals
     numbers = (
         ("enqueued", totals.enqueued, "bold"),
         ("done", totals.done, "bold green"),
         ("retried", totals.retried, "bold yellow"),
         ("failed", totals.failed, "bold red"),
         ("merged", workload.merged, "bold blue"),
-        ("waiting", look.waiting, "bold"),
-        ("running", look.in_flight, "bold cyan"),
-        ("ahead", look.ahead, "bold"),
+        ("waiting", snapshot.waiting, "bold"),
+        ("running", snapshot.in_flight, "bold cyan"),
+        ("ahead", snapshot.ahead, "bold"),
     )
     first = Text("  ").join(Text.assemble((f"{number:,}", style), f" {name}") for name, number, style in numbers)
     second = Text.assemble(
         (sparkline(rates), "green"),
         (f" {rates[-1] if rates else 0:,.0f} jobs/s", "bold"),
-        f"   wait {waits(look.median, look.slowest)}",
+        f"   wait {waits(snapshot.median, snapshot.slowest)}",
     )
     nodes = Text("   ").join(
-        Text(f"node {node['id']} {node['state']} {node['running']}/{node['slots']}") for node in look.nodes
+        Text(f"node {node['id']} {node['state']} {node['running']}/{node['slots']}") for node in snapshot.nodes
     )
     grid = Table.grid(padding=0)
     for row in (first, second, nodes):
@@ -142,46 +143,46 @@ def _head(
     return Panel(grid, title=name, subtitle=title, border_style="blue")
 
 
-def _queues(look: DemoSnapshot) -> RenderableType:
+def _queues(snapshot: DemoSnapshot) -> RenderableType:
     table = _table("queue", ("ready", True), ("later", True), ("oldest", True))
-    for queue in look.queues:
+    for queue in snapshot.queues:
         oldest = "" if queue["oldest"] is None else f"{max(0.0, queue['oldest']):.1f} s"
         table.add_row(queue["name"], f"{queue['ready']:,}", f"{queue['later']:,}", oldest)
     return Panel(table, title="queues", title_align="left")
 
 
-def _running(look: DemoSnapshot) -> RenderableType:
+def _running(snapshot: DemoSnapshot) -> RenderableType:
     table = _table(("job", True), "kind", ("attempt", True), ("node", True), ("seconds", True))
-    for job in look.running:
+    for job in snapshot.running:
         table.add_row(str(job["id"]), job["kind"], str(job["attempt"]), str(job["node"]), f"{job['seconds']:.2f}")
     return Panel(table, title="running, oldest first", title_align="left")
 
 
-def _consumers(look: DemoSnapshot) -> RenderableType:
+def _consumers(snapshot: DemoSnapshot) -> RenderableType:
     table = _table("consumer", "state", ("node", True), ("position", True), ("lag", True), ("events/s", True))
-    for each in look.consumers:
+    for each in snapshot.consumers:
         style = {"running": None, "halted": "red"}.get(each.state, "yellow")
         node = "" if each.node is None else str(each.node)
         table.add_row(
             each.name, Text(each.state, style or ""), node, f"{each.position:,}", f"{each.lag:,}", f"{each.rate:,.0f}"
         )
-    log = look.log
+    log = snapshot.log
     title = f"event log: head {log.head:,}, frontier {log.frontier:,}" if log else "event log"
     return Panel(table, title=title, title_align="left")
 
 
-def _failures(look: DemoSnapshot) -> RenderableType:
+def _failures(snapshot: DemoSnapshot) -> RenderableType:
     table = _table(("job", True), "kind", "attempt", "why")
-    for failure in look.failures:
+    for failure in snapshot.failures:
         style = "yellow" if failure["outcome"] == "retry" else "red"
         attempt = f"{failure['attempt']}/{failure['max_attempts']}"
         table.add_row(str(failure["id"]), failure["kind"], attempt, Text(failure["why"]), style=style)
     return Panel(table, title="last failures (yellow: tried again)", title_align="left")
 
 
-def _next(look: DemoSnapshot) -> RenderableType:
+def _next(snapshot: DemoSnapshot) -> RenderableType:
     table = _table(("job", True), "kind", ("due in", True))
-    for job in look.next:
+    for job in snapshot.next:
         table.add_row(str(job["id"]), job["kind"], f"{max(0.0, job['seconds']):.1f} s")
     return Panel(table, title="next", title_align="left")
 

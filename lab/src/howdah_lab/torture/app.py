@@ -18,7 +18,7 @@ import msgspec
 from howdah import Backoff, Event, Howdah, Transaction, current_job
 from howdah.postgres import sql
 from howdah_lab.torture import guards
-from howdah_lab.torture.ledger import FOLDER, Pen
+from howdah_lab.torture.ledger import FOLDER, LedgerWriter
 
 YARD = "HOWDAH_TORTURE_SCHEMA"
 """Environment variable with the schema of the tables under test."""
@@ -164,13 +164,13 @@ async def leave(tx: Transaction, front: str, mark: int, *, stream: str = "", ver
 def write(what: Any, front: str, mark: int) -> None:
     """Write a line into the ledger."""
     job = current_job() if front != "events" else None
-    pen().write(what, front, mark, attempt=job.attempt if job else 0, token=job.token if job else 0)
+    ledger_writer().write(what, front, mark, attempt=job.attempt if job else 0, token=job.token if job else 0)
 
 
 @cache
-def pen() -> Pen:
+def ledger_writer() -> LedgerWriter:
     """Return the ledger writer of this process."""
-    return Pen(Path(os.environ[FOLDER]))
+    return LedgerWriter(Path(os.environ[FOLDER]))
 
 
 @cache

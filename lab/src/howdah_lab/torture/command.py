@@ -16,7 +16,7 @@ from howdah.cli.parameters import DURATION, as_json
 from howdah.errors import ConfigError
 from howdah.loops import on_signals
 from howdah.observe import logs
-from howdah_lab.torture import table
+from howdah_lab.torture import report_table
 from howdah_lab.torture.all import SHORTER, missing
 from howdah_lab.torture.all import torture as run
 from howdah_lab.torture.faults import Fault, faults
@@ -86,22 +86,29 @@ def torture(
         _list(as_json)
         return
     if reports is not None:
-        told, left_out = table.read(reports), dict[str, str]()
+        found, left_out = report_table.read(reports), dict[str, str]()
     else:
         seed = seed if seed is not None else random.randrange(1_000_000)  # noqa: S311
         click.echo(f"seed {seed}", err=True)
         chosen = _chosen(names, each)
         if each:
-            told, left_out = _each(chosen, seconds, seed, dsn, folder, workers)
+            found, left_out = _each(chosen, seconds, seed, dsn, folder, workers)
         else:
             once = run(
-                chosen, seconds=seconds, seed=seed, dsn=dsn, folder=folder, without=without, workers=workers, say=_say
+                chosen,
+                seconds=seconds,
+                seed=seed,
+                dsn=dsn,
+                folder=folder,
+                without=without,
+                workers=workers,
+                print_line=_print,
             )
-            told, left_out = [_run(once)], {}
+            found, left_out = [_run(once)], {}
     if page is not None:
-        table.write(page, told, left_out)
-    _show(told, left_out, as_json)
-    finish(0 if all_good(told) else INCOMPLETE)
+        report_table.write(page, found, left_out)
+    _show(found, left_out, as_json)
+    finish(0 if all_good(found) else INCOMPLETE)
 
 
 def _show(reports: list[RunReport], left_out: dict[str, str], as_json: bool) -> None:
@@ -192,5 +199,5 @@ def _list(as_json: bool) -> None:
         click.echo(f"without {name}: {so}")
 
 
-def _say(what: str) -> None:
+def _print(what: str) -> None:
     click.echo(what, err=True)

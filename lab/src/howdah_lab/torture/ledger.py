@@ -40,7 +40,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of ``lost``: why. Of ``intend``: the state in which the job is to end; empty: as its front says."""
 
 
-class Pen:
+class LedgerWriter:
     """Writes entries; one for every process."""
 
     def __init__(self, folder: Path) -> None:

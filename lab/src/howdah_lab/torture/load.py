@@ -17,8 +17,8 @@ from howdah.errors import DatabaseFull, DatabaseUnreachable
 from howdah.postgres import sql
 from howdah.postgres.database import BROKEN, Database
 from howdah_lab.torture import app as tortured
-from howdah_lab.torture.deaths import DEATHS
-from howdah_lab.torture.ledger import Pen
+from howdah_lab.torture.crashing_handlers import CRASHING
+from howdah_lab.torture.ledger import LedgerWriter
 from howdah_lab.torture.outcomes import NAMES, state_of
 from howdah_lab.torture.poison import HOSTILE, KINDS, Sour
 from howdah_lab.torture.rows import STATES
@@ -26,21 +26,23 @@ from howdah_lab.torture.rows import STATES
 UNCERTAIN: tuple[type[BaseException], ...] = (*BROKEN, DatabaseUnreachable)
 """Errors after which the outcome of a request is unknown."""
 STREAMS = 12
-DEATHS_AT_ONCE = 5
+CRASHES_AT_ONCE = 5
 MADE_UP = 10
 """Outcomes at random, each time."""
-PATIENCE = 3.0
+REPLY_TIMEOUT = 3.0
 """Seconds a client waits for an answer."""
-KEPT = 4 * PATIENCE
+KEY_DELAY = 4 * REPLY_TIMEOUT
 """Seconds a job with a unique key is not due: for that long its client may say again what it wants."""
 
 
 class Load:
     """Enqueues, inserts and appends until it is stopped, under the same faults as the workers."""
 
-    def __init__(self, database: Database, yard: str, pen: Pen, chance: random.Random, *, longest: float) -> None:
-        self._database = Database(database.dsn, schema=database.schema, command_timeout=PATIENCE)
-        self._pen = pen
+    def __init__(
+        self, database: Database, yard: str, ledger_writer: LedgerWriter, chance: random.Random, *, longest: float
+    ) -> None:
+        self._database = Database(database.dsn, schema=database.schema, command_timeout=REPLY_TIMEOUT)
+        self._ledger_writer = ledger_writer
         self._chance = chance
         self._longest = longest
         self.statements = sql.load("howdah_lab.torture", schema=database.schema, yard=yard)
@@ -51,9 +53,9 @@ class Load:
 
     async def run(self, stop: asyncio.Event, seconds: float = math.inf) -> None:
         """Ask for work until ``stop``, which is expected after so many seconds."""
-        self._keyed_until = time.monotonic() + max(seconds - KEPT, seconds / 3)
+        self._keyed_until = time.monotonic() + max(seconds - KEY_DELAY, seconds / 3)
         self._app.connect_to(self._database.dsn, self._database.schema)
-        self._app.database.command_timeout = PATIENCE
+        self._app.database.command_timeout = REPLY_TIMEOUT
         asks: tuple[tuple[float, Callable[[], Awaitable[None]]], ...] = (
             (0.10, self.one),
             (0.15, self.transaction),
@@ -73,17 +75,17 @@ class Load:
         """One job by one call."""
         mark = next(self._marks)
         task = self._chance.choice([tortured.effect, tortured.stumble])
-        await self._told("jobs", [mark], lambda: task.enqueue(mark, self._pause()))
+        await self._request("jobs", [mark], lambda: task.enqueue(mark, self._pause()))
 
     async def bulk(self) -> None:
         """Many jobs at once; some have no transaction."""
         marks = [next(self._marks) for _ in range(self._chance.randint(2, 12))]
         jobs = [tortured.effect.job(mark, self._pause()) for mark in marks]
-        await self._told("jobs", marks, lambda: self._app.enqueue_many(jobs))
+        await self._request("jobs", marks, lambda: self._app.enqueue_many(jobs))
         marks = [next(self._marks) for _ in range(self._chance.randint(2, 12))]
         task: Any = self._chance.choice([tortured.plain, tortured.threaded])
         others = [task.job(mark, self._pause()) for mark in marks]
-        await self._told("plain", marks, lambda: self._app.enqueue_many(others))
+        await self._request("plain", marks, lambda: self._app.enqueue_many(others))
 
     async def transaction(self) -> None:
         """A job in a transaction of the client's own, which may be rolled back."""
@@ -94,7 +96,7 @@ class Load:
             async with self._transaction(keep=keep) as conn:
                 await tortured.effect.using(conn=conn).enqueue(mark, self._pause())
 
-        await self._told("jobs", [mark], ask, kept=keep)
+        await self._request("jobs", [mark], ask, kept=keep)
 
     async def keyed(self) -> None:
         """A job with a unique key, asked for until the answer is known: there must be one.
@@ -104,25 +106,25 @@ class Load:
         if time.monotonic() > self._keyed_until:
             return
         mark = next(self._marks)
-        self._pen.write("intend", "jobs", mark)
+        self._ledger_writer.write("intend", "jobs", mark)
         self.intended += 1
-        task = tortured.effect.using(key=f"once {mark}", delay=KEPT)
-        until = time.monotonic() + PATIENCE
-        told = "unknown"
-        while told == "unknown" and time.monotonic() < until:
+        task = tortured.effect.using(key=f"once {mark}", delay=KEY_DELAY)
+        until = time.monotonic() + REPLY_TIMEOUT
+        reply = "unknown"
+        while reply == "unknown" and time.monotonic() < until:
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(REPLY_TIMEOUT):
                     await task.enqueue(mark, self._pause())
-                told = "acked"
+                reply = "acked"
             except UNCERTAIN:
                 await asyncio.sleep(0.1)
-        self._pen.write(told, "jobs", mark)  # type: ignore[arg-type]
+        self._ledger_writer.write(reply, "jobs", mark)  # type: ignore[arg-type]
 
     async def later(self) -> None:
         """A job that is due in a moment."""
         mark = next(self._marks)
         task = tortured.effect.using(delay=self._chance.uniform(0.1, 3), priority=self._chance.randint(-2, 2))
-        await self._told("jobs", [mark], lambda: task.enqueue(mark, self._pause()))
+        await self._request("jobs", [mark], lambda: task.enqueue(mark, self._pause()))
 
     async def rows(self) -> None:
         """Rows of a table of the client's own."""
@@ -132,7 +134,7 @@ class Load:
             async with self._transaction() as conn:
                 await conn.execute(self.statements["put_rows"], marks, [self._pause() for _ in marks])
 
-        await self._told("tables", marks, ask)
+        await self._request("tables", marks, ask)
 
     async def append(self) -> None:
         """Events of one stream in a transaction that stays open for a moment, and may be rolled back."""
@@ -151,41 +153,41 @@ class Load:
                     f"Order-{stream}", tortured.Ordered(ordered, self._pause(), reign), conn=conn
                 )
 
-        self._pen.write("intend", "jobs", ordered)
-        told = await self._told("events", marks, ask, kept=keep)
-        self._pen.write(told, "jobs", ordered)  # type: ignore[arg-type]
+        self._ledger_writer.write("intend", "jobs", ordered)
+        reply = await self._request("events", marks, ask, kept=keep)
+        self._ledger_writer.write(reply, "jobs", ordered)  # type: ignore[arg-type]
 
     async def remote(self) -> None:
         """Jobs for workers without a database."""
         marks = [next(self._marks) for _ in range(self._chance.randint(1, 3))]
         jobs = [tortured.remote.job(mark, self._pause()) for mark in marks]
-        await self._told("fleet", marks, lambda: self._app.enqueue_many(jobs))
+        await self._request("fleet", marks, lambda: self._app.enqueue_many(jobs))
 
     async def poison(self) -> None:
         """Jobs that break, and one with invalid arguments. Processes are expensive: only some deaths at a time."""
-        deaths = self._chance.sample(DEATHS, DEATHS_AT_ONCE)
-        for task in (*(kind for kind in KINDS if kind not in DEATHS), *deaths):
+        deaths = self._chance.sample(CRASHING, CRASHES_AT_ONCE)
+        for task in (*(kind for kind in KINDS if kind not in CRASHING), *deaths):
             mark = next(self._marks)
-            await self._told("poison", [mark], lambda task=task, mark=mark: task.enqueue(mark))  # type: ignore[misc]
+            await self._request("poison", [mark], lambda task=task, mark=mark: task.enqueue(mark))  # type: ignore[misc]
         for name in (*NAMES, *("" for _ in range(MADE_UP))):
             await self._hostile(name)
         sour = [Sour(name, self._chance.randrange(2**32)) for name in (*NAMES, *("" for _ in range(MADE_UP)))]
         self._chance.shuffle(sour)
-        await self._told("sour", [], lambda: self._app.log.append("Sour-1", sour))
+        await self._request("sour", [], lambda: self._app.log.append("Sour-1", sour))
         mark = next(self._marks)
 
         async def unreadable() -> None:
             async with self._transaction() as conn:
                 await conn.execute(self.statements["unreadable"], mark)
 
-        await self._told("poison", [mark], unreadable)
+        await self._request("poison", [mark], unreadable)
 
     async def _hostile(self, name: str) -> None:
         """A job with a hostile outcome, anywhere a handler can run; of no name: with one that is made up."""
         mark, seed = next(self._marks), self._chance.randrange(2**32)
         task: Any = self._chance.choices(list(HOSTILE), list(HOSTILE.values()))[0]
         kind = state_of(name) if name else "any"
-        await self._told("poison", [mark], lambda: task.enqueue(mark, name, seed), kind=kind)
+        await self._request("poison", [mark], lambda: task.enqueue(mark, name, seed), kind=kind)
 
     async def harm(self) -> None:
         """Rows that the table refuses in every way, and others between them."""
@@ -205,33 +207,33 @@ class Load:
                 pauses = [0.1 if harm else self._pause() for harm in harms]
                 await conn.execute(self.statements["put_harmed"], marks, pauses, harms)
 
-        await self._told("harmed", marks, ask)
+        await self._request("harmed", marks, ask)
 
     async def storm(self, jobs: int) -> None:
         """So many jobs, all due at the same moment."""
         marks = [next(self._marks) for _ in range(jobs)]
         task = tortured.plain.using(delay=2.0)
         made = [task.job(mark, 0.0) for mark in marks]
-        await self._told("plain", marks, lambda: self._app.enqueue_many(made))
+        await self._request("plain", marks, lambda: self._app.enqueue_many(made))
 
-    async def _told(
+    async def _request(
         self, front: str, marks: list[int], ask: Callable[[], Awaitable[Any]], *, kept: bool = True, kind: str = ""
     ) -> str:
         """Record the request, send it, record the reply."""
-        self._pen.write("intend", front, *marks, kind=kind)
+        self._ledger_writer.write("intend", front, *marks, kind=kind)
         self.intended += len(marks)
         try:
-            async with asyncio.timeout(2 * PATIENCE):
+            async with asyncio.timeout(2 * REPLY_TIMEOUT):
                 await ask()
-            told = "acked" if kept else "refused"
+            reply = "acked" if kept else "refused"
         except DatabaseFull:  # the error means that nothing was done
-            told = "refused"
+            reply = "refused"
         except UNCERTAIN:
-            told = "unknown" if kept else "refused"
+            reply = "unknown" if kept else "refused"
         except asyncpg.PostgresError:  # the server returned an error: nothing was done
-            told = "refused"
-        self._pen.write(told, front, *marks)  # type: ignore[arg-type]
-        return told
+            reply = "refused"
+        self._ledger_writer.write(reply, front, *marks)  # type: ignore[arg-type]
+        return reply
 
     @asynccontextmanager
     async def _transaction(self, *, keep: bool = True) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 from howdah import telemetry
 from howdah.child_process import signal_at_parents_death
 from howdah_lab.torture import guards, poison, release, rows
-from howdah_lab.torture.app import YARD, app, open_to, pen
-from howdah_lab.torture.crew import STARTED_BY
+from howdah_lab.torture.app import YARD, app, ledger_writer, open_to
+from howdah_lab.torture.processes import STARTED_BY
 
 __all__ = ["app", "poison"]
 
@@ -21,13 +21,13 @@ __all__ = ["app", "poison"]
 def _hear(name: str, facts: dict[str, Any]) -> None:
     match name:
         case "job.lost":
-            pen().write("lost", "", *(job.id for job in facts["jobs"]), kind=facts["reason"])
+            ledger_writer().write("lost", "", *(job.id for job in facts["jobs"]), kind=facts["reason"])
         case "job.ack" if not all(ack.recorded for ack in facts["acks"]):
-            pen().write("record")
+            ledger_writer().write("record")
         case "node.beat":
-            pen().write("beat")
+            ledger_writer().write("beat")
         case "listen.heard":
-            pen().write("heard")
+            ledger_writer().write("heard")
 
 
 if YARD in os.environ:

@@ -10,7 +10,7 @@ import msgspec
 
 from howdah import Event, Poison, Transaction
 from howdah_lab.torture.app import AGAIN, app, write
-from howdah_lab.torture.deaths import ATTEMPTS, DEATHS
+from howdah_lab.torture.crashing_handlers import ATTEMPTS, CRASHING
 from howdah_lab.torture.outcomes import bring
 
 
@@ -91,7 +91,7 @@ async def sour(event: Event) -> Any:
     return bring(event.data.name, event.data.seed)
 
 
-KINDS = (raises, spoiled, exits, blocks, *DEATHS)
+KINDS = (raises, spoiled, exits, blocks, *CRASHING)
 """Tasks that can only fail."""
 HOSTILE: dict[Any, int] = {
     hostile: 5,

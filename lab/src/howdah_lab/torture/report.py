@@ -9,7 +9,7 @@ import msgspec
 
 from howdah_lab.torture.checker import Violation
 from howdah_lab.torture.guards import OF_PROGRESS
-from howdah_lab.torture.wound import Wound
+from howdah_lab.torture.injection import Injection
 
 
 class RunReport(msgspec.Struct, kw_only=True):
@@ -20,7 +20,7 @@ class RunReport(msgspec.Struct, kw_only=True):
     seconds: float
     without: str | None = None
     """The guard that was switched off."""
-    wounds: list[Wound]
+    injections: list[Injection]
     asked: int
     """Number of requests of clients."""
     accepted: int
@@ -36,11 +36,11 @@ class RunReport(msgspec.Struct, kw_only=True):
     recovery: list[float]
     """Seconds of everything that had to recover."""
     settled: float
-    """Seconds from the last healing until nothing was left to do."""
+    """Seconds from the end of the last fault until nothing was left to do."""
     memory: int
-    """Most bytes any process of the crew had."""
+    """Most bytes any process had."""
     connections: int
-    """Most connections the crew had open at once."""
+    """Most connections all processes had open at once."""
     unsafe: list[Violation]
     stuck: list[Violation]
     folder: str
@@ -93,13 +93,13 @@ def lines(report: RunReport) -> list[str]:
     median, slowest = report.percentile(0.5), report.percentile(0.99)
     shown = "nothing had to recover" if median is None else f"{median:.2f} s p50, {slowest:.2f} s p99"
     said = [
-        f"faults      {', '.join(report.faults)}: {len(report.wounds):,} times in {report.seconds:.0f} s",
+        f"faults      {', '.join(report.faults)}: {len(report.injections):,} times in {report.seconds:.0f} s",
         f"asked       {report.asked:,}; accepted {report.accepted:,}, unknown {report.unknown:,}",
         f"effects     {report.effects:,}; lost {report.lost:,}, doubled {report.doubled:,}",
         f"stale       {report.stale:,} outcomes came too late and were refused",
         f"recovery    {shown}; all done {report.settled:.1f} s after the last fault",
         f"most        {report.memory / 2**20:.0f} MB in a process, {report.connections:,} connections",
-        f"books       {report.folder}",
+        f"files       {report.folder}",
     ]
     if report.forgotten:
         said.insert(3, f"forgotten   {report.forgotten:,} accepted that the promoted standby had not received")

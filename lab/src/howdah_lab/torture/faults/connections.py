@@ -6,8 +6,8 @@ import asyncio
 
 import asyncpg
 
-from howdah_lab.torture.faults.fault import Fault, Hurt
-from howdah_lab.torture.site import TortureRun
+from howdah_lab.torture.context import RunContext
+from howdah_lab.torture.faults.fault import Fault, Inject
 
 SOON = 5.0
 """Seconds after which work must continue after connections were reset."""
@@ -15,60 +15,70 @@ NOTICED = 15.0
 """Seconds after which a dead connection is noticed."""
 
 
-async def cut(site: TortureRun) -> None:
+async def cut(context: RunContext) -> None:
     """All connections are reset."""
-    wound = site.hurt("reset every connection", *site.crew.of("worker"), shows="hands", within=SOON)
-    site.line.cut()
-    site.web.cut()
-    wound.healed = wound.at
+    injection = context.record_injection(
+        "reset every connection", *context.processes.of("worker"), shows="processes", within=SOON
+    )
+    context.proxy.cut()
+    context.http_proxy.cut()
+    injection.undone = injection.at
 
 
-async def mute(site: TortureRun) -> None:
+async def mute(context: RunContext) -> None:
     """On every connection the next reply to a completed command is lost, and the connection with it."""
-    wound = site.hurt("lose the answers", *site.crew.of("worker"), shows="hands", within=SOON)
-    site.line.mute()
-    site.web.mute()
-    await site.rest(0.5, 1.5)
-    site.line.heal()
-    site.web.heal()
-    site.heal(wound)
+    injection = context.record_injection(
+        "lose the answers", *context.processes.of("worker"), shows="processes", within=SOON
+    )
+    context.proxy.mute()
+    context.http_proxy.mute()
+    await context.rest(0.5, 1.5)
+    context.proxy.restore()
+    context.http_proxy.restore()
+    context.record_undone(injection)
 
 
-async def slow(site: TortureRun) -> None:
+async def slow(context: RunContext) -> None:
     """Everything takes longer, in both directions."""
-    delay = site.chance.choice([0.05, 0.2])
-    wound = site.hurt(f"delay everything by {delay:g} s", *site.crew.of("worker"), shows="hands", within=NOTICED)
-    site.line.delay = delay
-    await site.rest(3, 6)
-    site.line.delay = 0.0
-    site.heal(wound)
+    delay = context.chance.choice([0.05, 0.2])
+    injection = context.record_injection(
+        f"delay everything by {delay:g} s", *context.processes.of("worker"), shows="processes", within=NOTICED
+    )
+    context.proxy.delay = delay
+    await context.rest(3, 6)
+    context.proxy.delay = 0.0
+    context.record_undone(injection)
 
 
-async def dark(site: TortureRun) -> None:
+async def dark(context: RunContext) -> None:
     """No packet arrives for a while, and no connection is closed."""
-    wound = site.hurt("a black hole", *site.crew.of("worker"), shows="hands", within=NOTICED)
-    site.line.dark = True
-    await site.rest(3, 12)
-    site.line.heal()
-    site.heal(wound)
+    injection = context.record_injection(
+        "a black hole", *context.processes.of("worker"), shows="processes", within=NOTICED
+    )
+    context.proxy.dark = True
+    await context.rest(3, 12)
+    context.proxy.restore()
+    context.record_undone(injection)
 
 
-def dead(role: str, sign: str) -> Hurt:
+def dead(role: str, sign: str) -> Inject:
     """The connections of one role go dead; new ones are alive."""
 
-    async def hurt(site: TortureRun) -> None:
-        hands = site.crew.of("worker")
-        site.hurt(f"dead {role} connections", *hands, shows="hands", sign=sign, within=NOTICED)
-        site.line.kill(role)
+    async def inject(context: RunContext) -> None:
+        processes = context.processes.of("worker")
+        context.record_injection(f"dead {role} connections", *processes, shows="processes", sign=sign, within=NOTICED)
+        context.proxy.kill(role)
         await asyncio.sleep(NOTICED + 1)
 
-    return hurt
+    return inject
 
 
-async def terminate(site: TortureRun) -> None:
+async def terminate(context: RunContext) -> None:
     """The server ends every connection of the application."""
-    wound = site.hurt("terminate every backend", *site.crew.of("worker"), shows="hands", within=SOON)
-    conn = await asyncpg.connect(site.place.dsn, timeout=10)
+    injection = context.record_injection(
+        "terminate every backend", *context.processes.of("worker"), shows="processes", within=SOON
+    )
+    conn = await asyncpg.connect(context.server.dsn, timeout=10)
     try:
         await conn.execute(
             """select pg_terminate_backend(pid) from pg_stat_activity
@@ -76,7 +86,7 @@ async def terminate(site: TortureRun) -> None:
         )
     finally:
         await conn.close()
-    wound.healed = wound.at
+    injection.undone = injection.at
     await asyncio.sleep(0)
 
 
@@ -90,16 +100,16 @@ ROLES = (
 """Roles whose connections go dead, what shows that they live again, and the control."""
 
 FAULTS = [
-    Fault(name="cut", about="connections are reset", hurt=cut, controls=("transaction",), pause=(0.5, 5)),
-    Fault(name="mute", about="answers are lost after the commit", hurt=mute, controls=("key", "transaction")),
-    Fault(name="slow", about="the network is slow", hurt=slow, controls=("frontier",)),
-    Fault(name="dark", about="the network is a black hole", hurt=dark, controls=("transaction",), pause=(3, 6)),
-    Fault(name="terminate", about="backends are terminated", hurt=terminate, controls=("transaction",)),
+    Fault(name="cut", about="connections are reset", inject=cut, controls=("transaction",), pause=(0.5, 5)),
+    Fault(name="mute", about="answers are lost after the commit", inject=mute, controls=("key", "transaction")),
+    Fault(name="slow", about="the network is slow", inject=slow, controls=("frontier",)),
+    Fault(name="dark", about="the network is a black hole", inject=dark, controls=("transaction",), pause=(3, 6)),
+    Fault(name="terminate", about="backends are terminated", inject=terminate, controls=("transaction",)),
     *(
         Fault(
             name=f"dead-{role}",
             about=f"{role} connections go dead",
-            hurt=dead(role, sign),
+            inject=dead(role, sign),
             controls=(guard,),
             pause=(1, 2),
         )

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
+from howdah_lab.torture.context import RunContext
 from howdah_lab.torture.faults.fault import Fault
-from howdah_lab.torture.site import TortureRun
 
 SOON = 5.0
 """Seconds after which work must continue when there is room again."""
 RECOVERY = 60.0
 
 
-async def fill(site: TortureRun) -> None:
+async def fill(context: RunContext) -> None:
     """There is no room, and some time later there is."""
-    wound = site.hurt("fill the disk", *site.crew.of("worker"), shows="hands", within=SOON)
-    await site.place.fill()
-    await site.rest(2, 8)
-    await site.place.give_room()
-    moment = await site.place.writable(RECOVERY)
-    site.heal(wound)
-    wound.healed = moment
+    injection = context.record_injection(
+        "fill the disk", *context.processes.of("worker"), shows="processes", within=SOON
+    )
+    await context.server.fill()
+    await context.rest(2, 8)
+    await context.server.give_room()
+    moment = await context.server.writable(RECOVERY)
+    context.record_undone(injection)
+    injection.undone = moment
 
 
 FAULTS = [
     Fault(
         name="disk-full",
         about="the disk with the tables is full",
-        hurt=fill,
+        inject=fill,
         controls=("transaction",),
         pause=(3, 8),
-        place="small-tables",
-        hurts_server=True,
+        server="small-tables",
+        harms_server=True,
     ),
     Fault(
         name="wal-full",
         about="the disk with the write-ahead log is full, and PostgreSQL ends",
-        hurt=fill,
+        inject=fill,
         controls=("transaction",),
         pause=(3, 8),
-        place="small-log",
-        hurts_server=True,
+        server="small-log",
+        harms_server=True,
     ),
 ]

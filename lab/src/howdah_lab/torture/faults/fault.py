@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from howdah_lab.torture.checker import Violation
-from howdah_lab.torture.evidence import Evidence
-from howdah_lab.torture.site import TortureRun
+import asyncpg
 
-Hurt = Callable[[TortureRun], Awaitable[None]]
-Judge = Callable[[Evidence], Awaitable[list[Violation]]]
+from howdah_lab.torture.checker import Violation
+from howdah_lab.torture.context import RunContext
+from howdah_lab.torture.history import History
+from howdah_lab.torture.ledger import LedgerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class CheckInput:
+    """History of a run, and a connection to read further tables. All processes have exited."""
+
+    context: RunContext
+    conn: asyncpg.Connection
+    sql: Mapping[str, str]
+    history: History
+    entries: Sequence[LedgerEntry]
+
+
+Inject = Callable[[RunContext], Awaitable[None]]
+Verify = Callable[[CheckInput], Awaitable[list[Violation]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """``hurt`` does it once and returns when it is undone, or need not be."""
+    """``inject`` injects it once and returns when it is undone, or need not be."""
 
     name: str
     about: str
     """Description; continues "while …"."""
-    hurt: Hurt
+    inject: Inject
     controls: tuple[str, ...]
     """Guards; with any of them switched off this fault must break the run."""
     pause: tuple[float, float] = (0.5, 2.0)
     """Least and most seconds between one time and the next."""
-    place: str = "single"
+    server: str = "single"
     """The server it needs, by name; see ``servers``."""
-    hurts_server: bool = False
+    harms_server: bool = False
     """True if it harms the server, so that it is not run on one given by --dsn."""
     environment: dict[str, str] = field(default_factory=dict)
     """Additional environment of the processes in a run with this fault."""
-    judge: Judge | None = None
+    verify: Verify | None = None
     """Additional check for runs with this fault."""

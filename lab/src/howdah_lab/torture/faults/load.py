@@ -6,52 +6,64 @@ import asyncio
 
 import asyncpg
 
+from howdah_lab.torture.context import RunContext
 from howdah_lab.torture.faults.fault import Fault
 from howdah_lab.torture.faults.processes import stop
-from howdah_lab.torture.site import TortureRun
-from howdah_lab.torture.strays import strays
+from howdah_lab.torture.leftover_processes import leftover_processes
 
 DUE = 10_000
 HOURS = 2 * 3600
 
 
-async def poison(site: TortureRun) -> None:
+async def poison(context: RunContext) -> None:
     """Jobs break in every way; meanwhile a node is stopped, and has to exit."""
-    site.hurt("poison of every kind", *site.crew.of("worker"), shows="hands", within=site.beats.lease + 5)
-    await site.load.poison()
-    await stop(site)
+    context.record_injection(
+        "poison of every kind", *context.processes.of("worker"), shows="processes", within=context.intervals.lease + 5
+    )
+    await context.load.poison()
+    await stop(context)
 
 
-async def due(site: TortureRun) -> None:
+async def due(context: RunContext) -> None:
     """Thousands of jobs come due in the same moment."""
-    site.hurt(f"{DUE:,} jobs due at once", *site.crew.of("worker"), shows="hands", within=site.beats.lease + 5)
-    await site.load.storm(DUE)
-    await site.rest(5, 8)
+    context.record_injection(
+        f"{DUE:,} jobs due at once",
+        *context.processes.of("worker"),
+        shows="processes",
+        within=context.intervals.lease + 5,
+    )
+    await context.load.storm(DUE)
+    await context.rest(5, 8)
 
 
-async def idle(site: TortureRun) -> None:
+async def idle(context: RunContext) -> None:
     """A client opens a transaction, writes, and leaves it idle."""
-    conn = await asyncpg.connect(site.place.dsn, timeout=10)
-    wound = site.hurt("a transaction left open", *site.crew.of("worker"), shows="hands", within=site.beats.lease + 5)
+    conn = await asyncpg.connect(context.server.dsn, timeout=10)
+    injection = context.record_injection(
+        "a transaction left open",
+        *context.processes.of("worker"),
+        shows="processes",
+        within=context.intervals.lease + 5,
+    )
     try:
         async with conn.transaction():
             await conn.execute("create temporary table lunch (n int) on commit drop; insert into lunch values (1)")
-            await site.rest(10, 20)
+            await context.rest(10, 20)
     finally:
         conn.terminate()
-    site.heal(wound)
+    context.record_undone(injection)
 
 
-async def clock(site: TortureRun) -> None:
+async def clock(context: RunContext) -> None:
     """A worker is killed, and the clock of its successor is hours slow or fast."""
-    hand = site.anyone("worker")
-    if hand is None:
+    process = context.pick("worker")
+    if process is None:
         return
-    ahead = site.chance.choice([-HOURS, HOURS])
-    site.hurt(f"a clock {ahead:+,} s off", hand, shows="jobs", within=site.beats.lease + 5)
-    site.crew.kill(hand)
-    other = site.crew.worker(site.dsn, HOWDAH_TORTURE_CLOCK=str(ahead))
-    while not site.crew.is_at_work(other) and other.alive and not site.over.is_set():
+    ahead = context.chance.choice([-HOURS, HOURS])
+    context.record_injection(f"a clock {ahead:+,} s off", process, shows="jobs", within=context.intervals.lease + 5)
+    context.processes.kill(process)
+    other = context.processes.worker(context.dsn, HOWDAH_TORTURE_CLOCK=str(ahead))
+    while not context.processes.has_started(other) and other.alive and not context.over.is_set():
         await asyncio.sleep(0.05)
 
 
@@ -59,12 +71,12 @@ FAULTS = [
     Fault(
         name="poison",
         about="jobs break in every way: hostile outcomes, dying processes",
-        hurt=poison,
+        inject=poison,
         controls=("process", "cleaning"),
         pause=(2, 5),
-        judge=strays,
+        verify=leftover_processes,
     ),
-    Fault(name="due", about=f"{DUE:,} jobs come due at once", hurt=due, controls=("promote",), pause=(2, 4)),
-    Fault(name="idle", about="transactions stay open", hurt=idle, controls=("frontier",)),
-    Fault(name="clock", about="workers' clocks are hours off", hurt=clock, controls=("reset",)),
+    Fault(name="due", about=f"{DUE:,} jobs come due at once", inject=due, controls=("promote",), pause=(2, 4)),
+    Fault(name="idle", about="transactions stay open", inject=idle, controls=("frontier",)),
+    Fault(name="clock", about="workers' clocks are hours off", inject=clock, controls=("reset",)),
 ]

@@ -5,61 +5,67 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from howdah_lab.torture.crew import Hand
+from howdah_lab.torture.context import RunContext
 from howdah_lab.torture.faults.fault import Fault
-from howdah_lab.torture.site import TortureRun
+from howdah_lab.torture.processes import RunProcess
 
 ROLES = ("worker", "worker", "worker", "agent", "plane")
 """Roles of the processes to hit; a role named more often is hit more often."""
 
 
-async def kill(site: TortureRun) -> None:
+async def kill(context: RunContext) -> None:
     """One is killed, and another takes its place."""
-    hand = site.anyone(site.chance.choice(ROLES))
-    if hand is None:
+    process = context.pick(context.chance.choice(ROLES))
+    if process is None:
         return
-    site.hurt(f"kill -9 {hand.role} {hand.pid}", hand, shows="jobs", within=site.beats.lease + 5)
-    site.crew.kill(hand)
-    await asyncio.sleep(site.chance.uniform(0, 0.5))
-    await site.replace(hand)
+    context.record_injection(
+        f"kill -9 {process.role} {process.pid}", process, shows="jobs", within=context.intervals.lease + 5
+    )
+    context.processes.kill(process)
+    await asyncio.sleep(context.chance.uniform(0, 0.5))
+    await context.replace(process)
 
 
-async def freeze(site: TortureRun) -> None:
+async def freeze(context: RunContext) -> None:
     """Some are frozen until after their lease, and resume as if nothing had happened."""
-    hands = site.crew.of("worker")
-    hands = site.chance.sample(hands, len(hands) // 2) + site.crew.of("agent")[:1]
-    for hand in hands:
-        site.hurt(f"freeze {hand.role} {hand.pid}", hand, shows="jobs", within=site.beats.lease + 5)
-        site.crew.signal(hand, signal.SIGSTOP)
-    await site.rest(1.3 * site.beats.lease, 2 * site.beats.lease)
-    for hand in hands:
-        site.crew.signal(hand, signal.SIGCONT)
-    site.say("they wake up")
+    processes = context.processes.of("worker")
+    processes = context.chance.sample(processes, len(processes) // 2) + context.processes.of("agent")[:1]
+    for process in processes:
+        context.record_injection(
+            f"freeze {process.role} {process.pid}", process, shows="jobs", within=context.intervals.lease + 5
+        )
+        context.processes.signal(process, signal.SIGSTOP)
+    await context.rest(1.3 * context.intervals.lease, 2 * context.intervals.lease)
+    for process in processes:
+        context.processes.signal(process, signal.SIGCONT)
+    context.log("they wake up")
 
 
-async def stop(site: TortureRun) -> None:
+async def stop(context: RunContext) -> None:
     """One is asked to end, which takes at most its grace; unfinished jobs are released."""
-    hand = site.anyone(site.chance.choice(("worker", "worker", "agent")))
-    if hand is None:
+    process = context.pick(context.chance.choice(("worker", "worker", "agent")))
+    if process is None:
         return
-    await site.replace(hand)
-    site.hurt(f"stop {hand.role} {hand.pid}", hand, shows="jobs", within=site.beats.grace + 7)
-    await end(site, hand)
+    await context.replace(process)
+    context.record_injection(
+        f"stop {process.role} {process.pid}", process, shows="jobs", within=context.intervals.grace + 7
+    )
+    await end(context, process)
 
 
-async def end(site: TortureRun, hand: Hand) -> None:
+async def end(context: RunContext, process: RunProcess) -> None:
     """Tell one to end, and wait until it has; one that does not is killed, and found by the checker."""
-    site.crew.tell(hand)
+    context.processes.stop(process)
     try:
-        async with asyncio.timeout(site.beats.grace + 5):
-            while hand.alive:
+        async with asyncio.timeout(context.intervals.grace + 5):
+            while process.alive:
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        site.crew.signal(hand, signal.SIGKILL)  # the checker reports it as a process that did not stop
+        context.processes.signal(process, signal.SIGKILL)  # the checker reports it as a process that did not stop
 
 
 FAULTS = [
-    Fault(name="kill", about="processes are killed", hurt=kill, controls=("reset", "transaction")),
-    Fault(name="freeze", about="processes are frozen past their lease and wake up", hurt=freeze, controls=("fence",)),
-    Fault(name="stop", about="processes are stopped as a deploy does", hurt=stop, controls=("transaction",)),
+    Fault(name="kill", about="processes are killed", inject=kill, controls=("reset", "transaction")),
+    Fault(name="freeze", about="processes are frozen past their lease and wake up", inject=freeze, controls=("fence",)),
+    Fault(name="stop", about="processes are stopped as a deploy does", inject=stop, controls=("transaction",)),
 ]

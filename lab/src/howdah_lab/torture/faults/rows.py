@@ -6,14 +6,13 @@ import asyncio
 
 import asyncpg
 
+from howdah_lab.torture.ack_moments import ROW_COMMITTED, ROWS_RECORDED
 from howdah_lab.torture.checker import Violation, finding
-from howdah_lab.torture.evidence import Evidence
-from howdah_lab.torture.faults.fault import Fault
+from howdah_lab.torture.context import RunContext
+from howdah_lab.torture.faults.fault import CheckInput, Fault
 from howdah_lab.torture.faults.processes import stop
 from howdah_lab.torture.faults.server import down
-from howdah_lab.torture.moments import ROW_COMMITTED, ROWS_RECORDED
 from howdah_lab.torture.rows import HARM, STALLED_AFTER, STATES
-from howdah_lab.torture.site import TortureRun
 
 LOCKED = 10
 """Rows that are locked at once."""
@@ -21,53 +20,56 @@ FEED_INTERVAL = 0.2
 """Seconds between two inserts of rows that no update refuses."""
 
 
-async def refused(site: TortureRun) -> None:
+async def refused(context: RunContext) -> None:
     """Insert rows that are refused, and lock others for longer than a node may be silent; then stop a node."""
-    hands = site.crew.of("worker")
-    wound = site.hurt(
-        "rows that are refused and rows that are locked", *hands, shows="hands", within=site.beats.lease + 5
+    processes = context.processes.of("worker")
+    injection = context.record_injection(
+        "rows that are refused and rows that are locked",
+        *processes,
+        shows="processes",
+        within=context.intervals.lease + 5,
     )
-    await site.load.harm()
-    await site.rest(0.2, 1.0)
-    conn = await asyncpg.connect(site.place.dsn, timeout=10)
+    await context.load.harm()
+    await context.rest(0.2, 1.0)
+    conn = await asyncpg.connect(context.server.dsn, timeout=10)
     try:
         async with conn.transaction():
-            await conn.fetch(site.load.statements["lock_harmed"], LOCKED)
-            await site.rest(1.2 * STALLED_AFTER, 1.6 * STALLED_AFTER)
+            await conn.fetch(context.load.statements["lock_harmed"], LOCKED)
+            await context.rest(1.2 * STALLED_AFTER, 1.6 * STALLED_AFTER)
     finally:
         conn.terminate()
-    site.heal(wound)
-    await stop(site)
+    context.record_undone(injection)
+    await stop(context)
 
 
-async def crash_after_ack(site: TortureRun) -> None:
+async def crash_after_ack(context: RunContext) -> None:
     """Kill the postmaster at the moment the server has recorded the outcome of a row, in either way."""
-    moment = site.chance.choice((ROWS_RECORDED, ROW_COMMITTED))
+    moment = context.chance.choice((ROWS_RECORDED, ROW_COMMITTED))
 
     async def end() -> None:
-        feed = asyncio.create_task(_feed(site))
+        feed = asyncio.create_task(_feed(context))
         try:
-            await moment.comes(site, crash=True)
-            await site.place.crash()
+            await moment.comes(context, crash=True)
+            await context.server.crash()
         finally:
             feed.cancel()
             await asyncio.gather(feed, return_exceptions=True)
 
-    await down(site, f"kill -9 the postmaster right after {moment.about}", end, longest=1.0)
+    await down(context, f"kill -9 the postmaster right after {moment.about}", end, longest=1.0)
 
 
-async def _feed(site: TortureRun) -> None:
+async def _feed(context: RunContext) -> None:
     """Insert rows whose handlers have no transaction of their own."""
     while True:
-        await site.load.plain_rows()
+        await context.load.plain_rows()
         await asyncio.sleep(FEED_INTERVAL)
 
 
-async def judge(evidence: Evidence) -> list[Violation]:
+async def verify(results: CheckInput) -> list[Violation]:
     """Find rows that did not end as they should, and rows that were taken from nodes that lived."""
-    rows = await evidence.conn.fetch(evidence.sql["harmed"])
+    rows = await results.conn.fetch(results.sql["harmed"])
     by_mark = {row["mark"]: row for row in rows}
-    acked = {mark for front, mark in evidence.books.acked if front == "harmed"}
+    acked = {mark for front, mark in results.history.acked if front == "harmed"}
     unlike = [
         f"{row['mark']} ({row['harm'] or 'no harm'}) is {row['state']}, not {STATES[row['harm']]}"
         for row in rows
@@ -89,21 +91,21 @@ FAULTS = [
     Fault(
         name="refused",
         about="a table refuses updates of some of its rows, and others are locked",
-        hurt=refused,
+        inject=refused,
         controls=("cleaning",),
         pause=(0.5, 2.0),
         environment={HARM: "1"},
-        judge=judge,
+        verify=verify,
     ),
     Fault(
         name="crash-rows-ack",
         about="the postmaster is killed right after the outcome of a table row was recorded",
-        hurt=crash_after_ack,
+        inject=crash_after_ack,
         controls=("transaction", "flush"),
         pause=(2, 6),
-        place="unflushed",
-        hurts_server=True,
+        server="unflushed",
+        harms_server=True,
         environment={HARM: "1"},
-        judge=judge,
+        verify=verify,
     ),
 ]

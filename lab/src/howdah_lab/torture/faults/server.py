@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from howdah_lab.torture.faults.fault import Fault, Hurt
-from howdah_lab.torture.moments import MOMENTS, AckMoment
-from howdah_lab.torture.site import TortureRun
+from howdah_lab.torture.ack_moments import MOMENTS, AckMoment
+from howdah_lab.torture.context import RunContext
+from howdah_lab.torture.faults.fault import Fault, Inject
 
 SOON = 5.0
 CONTROLS = {
@@ -18,65 +18,65 @@ CONTROLS = {
 """By moment; of all others: ``transaction``."""
 
 
-async def restart(site: TortureRun) -> None:
+async def restart(context: RunContext) -> None:
     """An immediate shutdown, then recovery."""
-    await down(site, "shut PostgreSQL down at once", site.place.stop_immediately)
+    await down(context, "shut PostgreSQL down at once", context.server.stop_immediately)
 
 
-async def crash(site: TortureRun) -> None:
+async def crash(context: RunContext) -> None:
     """The postmaster is killed."""
-    await down(site, "kill -9 the postmaster", site.place.crash)
+    await down(context, "kill -9 the postmaster", context.server.crash)
 
 
-def _crash_after(moment: AckMoment) -> Hurt:
-    async def crash_after(site: TortureRun) -> None:
+def _crash_after(moment: AckMoment) -> Inject:
+    async def crash_after(context: RunContext) -> None:
         """The postmaster is killed at the moment the server has answered."""
 
         async def end() -> None:
-            await moment.comes(site, crash=True)
-            await site.place.crash()
+            await moment.comes(context, crash=True)
+            await context.server.crash()
 
-        await down(site, f"kill -9 the postmaster right after {moment.about}", end, longest=1.0)
+        await down(context, f"kill -9 the postmaster right after {moment.about}", end, longest=1.0)
 
     return crash_after
 
 
-async def down(site: TortureRun, did: str, end: Callable[[], Awaitable[object]], longest: float = 5.0) -> None:
+async def down(context: RunContext, did: str, end: Callable[[], Awaitable[object]], longest: float = 5.0) -> None:
     """Let ``end`` end the server, and start it again at most ``longest`` seconds later."""
-    wound = site.hurt(did, *site.crew.of("worker"), shows="hands", within=SOON)
+    injection = context.record_injection(did, *context.processes.of("worker"), shows="processes", within=SOON)
     await end()
-    await site.rest(0, longest)
-    await site.place.start()
-    await site.place.writable(60)
-    site.heal(wound)
+    await context.rest(0, longest)
+    await context.server.start()
+    await context.server.writable(60)
+    context.record_undone(injection)
 
 
 FAULTS = [
     Fault(
         name="restart",
         about="PostgreSQL is shut down immediately and restarted",
-        hurt=restart,
+        inject=restart,
         controls=("transaction",),
         pause=(5, 15),
-        hurts_server=True,
+        harms_server=True,
     ),
     Fault(
         name="crash",
         about="the postmaster is killed",
-        hurt=crash,
+        inject=crash,
         controls=("transaction",),
         pause=(5, 15),
-        hurts_server=True,
+        harms_server=True,
     ),
     *(
         Fault(
             name=f"crash-{name}",
             about=f"the postmaster is killed right after {moment.about}",
-            hurt=_crash_after(moment),
+            inject=_crash_after(moment),
             controls=CONTROLS.get(name, ("transaction",)),
             pause=(2, 6),
-            place="unflushed",
-            hurts_server=True,
+            server="unflushed",
+            harms_server=True,
         )
         for name, moment in MOMENTS.items()
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, Self
 
 
-class Place(Protocol):
+class TortureServer(Protocol):
     """A PostgreSQL, and what can be done to it. It runs while its block lasts, and leaves nothing behind."""
 
     @property
@@ -23,8 +23,8 @@ class Place(Protocol):
         """Where it listens."""
         ...
 
-    async def writable(self, patience: float) -> float:
-        """Wait until it takes writes, at most ``patience`` seconds; returns the monotonic moment."""
+    async def writable(self, timeout: float) -> float:
+        """Wait until it takes writes, at most ``timeout`` seconds; returns the monotonic moment."""
         ...
 
     async def __aenter__(self) -> Self: ...

@@ -14,8 +14,8 @@ import httpx2 as httpx
 
 from howdah.errors import DatabaseUnreachable
 from howdah.postgres.embedded.binaries import DISTRIBUTION
-from howdah_lab.torture.servers.kept import Folder, Program, in_thread, look_for
-from howdah_lab.torture.servers.member import Member
+from howdah_lab.torture.servers.child_programs import Folder, Program, in_thread, look_for
+from howdah_lab.torture.servers.cluster_member import Member
 from howdah_lab.torture.servers.ports import HOST, free_ports
 from howdah_lab.torture.servers.writable import until_steady
 
@@ -26,7 +26,7 @@ PACKAGES = {
 }
 """The programs it takes, and the packages of Debian they are in."""
 ETCD_CLIENT = Path("/usr/lib/python3/dist-packages/etcd")
-PATIENCE = 120.0
+STATE_TIMEOUT = 120.0
 """Seconds for the members to find each other, at first and after each accident."""
 LOOK_EVERY = 0.2
 SWITCH_WITHIN = 30.0
@@ -98,25 +98,25 @@ class Cluster:
             stack.push_async_callback(in_thread, folder.remove)
             await self._start(folder, stack)
             stack.push_async_callback(self._forget_thaws)
-            await self.whole(PATIENCE)
-            await self.writable(PATIENCE)
+            await self.whole(STATE_TIMEOUT)
+            await self.writable(STATE_TIMEOUT)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def writable(self, patience: float) -> float:
-        """Wait until a primary accepts writes for good, at most ``patience`` seconds; returns the monotonic moment."""
-        return await until_steady(self.dsn, patience)
+    async def writable(self, timeout: float) -> float:
+        """Wait until a primary accepts writes for good, at most ``timeout`` seconds; returns the monotonic moment."""
+        return await until_steady(self.dsn, timeout)
 
     async def leader(self) -> str:
         """The name of the primary, as soon as there is one."""
-        return str(await self._until(self._find_leader, PATIENCE, "the members agree on no leader"))
+        return str(await self._until(self._find_leader, STATE_TIMEOUT, "the members agree on no leader"))
 
-    async def whole(self, patience: float = PATIENCE) -> None:
+    async def whole(self, timeout: float = STATE_TIMEOUT) -> None:
         """Wait until there is a primary and the other member follows it synchronously."""
-        await self._until(self._is_whole, patience, "the members did not become a primary and a synchronous standby")
+        await self._until(self._is_whole, timeout, "the members did not become a primary and a synchronous standby")
 
     async def kill_leader(self) -> str:
         """Kill the primary with its Patroni, as when a machine loses its power; returns its name."""
@@ -124,12 +124,12 @@ class Cluster:
         await in_thread(self.members[name].program.kill)
         return name
 
-    async def revive(self, patience: float = PATIENCE) -> None:
+    async def revive(self, timeout: float = STATE_TIMEOUT) -> None:
         """Start again who was killed, and wait until it follows the other."""
         for member in self.members.values():
             if not member.program.is_alive:
                 await in_thread(member.program.start)
-        await self.whole(patience)
+        await self.whole(timeout)
 
     async def switchover(self) -> str:
         """Let the standby take over, as before maintenance; returns the name of the new primary."""
@@ -190,12 +190,12 @@ class Cluster:
         views = await asyncio.gather(*(member.view(self._client) for member in self.members.values()))
         return next((view for view in views if view), [])
 
-    async def _until(self, look: Callable[[], Awaitable[Any]], patience: float, otherwise: str) -> Any:
-        until = time.monotonic() + patience
+    async def _until(self, look: Callable[[], Awaitable[Any]], timeout: float, otherwise: str) -> Any:
+        until = time.monotonic() + timeout
         while not (found := await look()):
             if time.monotonic() > until:
                 said = "; ".join(f"{name} said {member.program.say()}" for name, member in self.members.items())
-                raise DatabaseUnreachable(f"{otherwise} in {patience:g} s: {said}")
+                raise DatabaseUnreachable(f"{otherwise} in {timeout:g} s: {said}")
             await asyncio.sleep(LOOK_EVERY)
         return found
 

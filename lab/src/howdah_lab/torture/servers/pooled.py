@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import ClassVar, Self
 
-from howdah_lab.torture.servers.kept import in_thread
+from howdah_lab.torture.servers.child_programs import in_thread
 from howdah_lab.torture.servers.pooler import Mode, Pooler
 from howdah_lab.torture.servers.ports import HOST
 from howdah_lab.torture.servers.single import Single
@@ -58,9 +58,9 @@ class Pooled:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def writable(self, patience: float) -> float:
-        """Wait until it takes writes, at most ``patience`` seconds; returns the monotonic moment."""
-        return await until_writable(self.dsn, patience)
+    async def writable(self, timeout: float) -> float:
+        """Wait until it takes writes, at most ``timeout`` seconds; returns the monotonic moment."""
+        return await until_writable(self.dsn, timeout)
 
     async def restart_pooler(self, down: float = 0.0) -> None:
         """Kill the pooler, and start another one on the same port ``down`` seconds later."""

@@ -9,11 +9,11 @@ from typing import Literal, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from howdah.errors import DatabaseUnreachable
-from howdah_lab.torture.servers.kept import Folder, Program, look_for
+from howdah_lab.torture.servers.child_programs import Folder, Program, look_for
 from howdah_lab.torture.servers.ports import HOST, free_ports
 
 Mode = Literal["session", "transaction"]
-PATIENCE = 30.0
+START_TIMEOUT = 30.0
 
 CONFIG = """
 [databases]
@@ -63,7 +63,7 @@ class Pooler:
     def start(self) -> None:
         """Start it; returns when it answers."""
         self._program.start()
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + START_TIMEOUT
         while True:
             try:
                 return socket.create_connection((HOST, self.port), 1.0).close()

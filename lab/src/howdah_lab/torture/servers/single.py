@@ -12,7 +12,7 @@ from typing import Self
 
 from howdah.errors import ConfigError
 from howdah.postgres.embedded import server as embedded
-from howdah_lab.torture.servers.kept import Folder, in_thread
+from howdah_lab.torture.servers.child_programs import Folder, in_thread
 from howdah_lab.torture.servers.ports import HOST, free_ports
 from howdah_lab.torture.servers.writable import until_writable
 
@@ -77,9 +77,9 @@ class Single:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def writable(self, patience: float) -> float:
-        """Wait until it takes writes, at most ``patience`` seconds; returns the monotonic moment."""
-        return await until_writable(self.dsn, patience)
+    async def writable(self, timeout: float) -> float:
+        """Wait until it takes writes, at most ``timeout`` seconds; returns the monotonic moment."""
+        return await until_writable(self.dsn, timeout)
 
     async def start(self) -> None:
         """Start it on the data it has; returns when it answers."""

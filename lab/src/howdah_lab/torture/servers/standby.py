@@ -13,7 +13,7 @@ import asyncpg
 
 from howdah.errors import DatabaseUnreachable
 from howdah.postgres.embedded import server as embedded
-from howdah_lab.torture.servers.kept import in_thread
+from howdah_lab.torture.servers.child_programs import in_thread
 from howdah_lab.torture.servers.single import Single, Unflushed
 from howdah_lab.torture.servers.writable import until_writable
 
@@ -101,9 +101,9 @@ class Replicated:
             if server is not None:
                 await server.__aexit__()
 
-    async def writable(self, patience: float) -> float:
-        """Wait until the primary takes writes, at most ``patience`` seconds; returns the monotonic moment."""
-        return await until_writable(self.dsn, patience)
+    async def writable(self, timeout: float) -> float:
+        """Wait until the primary takes writes, at most ``timeout`` seconds; returns the monotonic moment."""
+        return await until_writable(self.dsn, timeout)
 
     async def follow(self) -> None:
         """Give the primary a new standby; returns when that has everything the primary has."""

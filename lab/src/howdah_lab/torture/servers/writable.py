@@ -20,9 +20,9 @@ STALL = 1.0
 """Seconds of waiting that are as good as a refusal."""
 
 
-async def until_writable(dsn: str, patience: float, write: str = WRITE) -> float:
-    """Wait until a write is accepted; returns the monotonic moment, or raises after ``patience`` seconds."""
-    until = time.monotonic() + patience
+async def until_writable(dsn: str, timeout: float, write: str = WRITE) -> float:
+    """Wait until a write is accepted; returns the monotonic moment, or raises after ``timeout`` seconds."""
+    until = time.monotonic() + timeout
     while True:
         try:
             return await _write(dsn, write)
@@ -34,17 +34,17 @@ async def until_writable(dsn: str, patience: float, write: str = WRITE) -> float
             asyncpg.InternalClientError,
         ) as error:
             if time.monotonic() > until:
-                raise DatabaseUnreachable(f"the server took no write in {patience:g} s: {error!r}") from error
+                raise DatabaseUnreachable(f"the server took no write in {timeout:g} s: {error!r}") from error
         await asyncio.sleep(LOOK_EVERY)
 
 
-async def until_steady(dsn: str, patience: float) -> float:
+async def until_steady(dsn: str, timeout: float) -> float:
     """Wait until writes are accepted and stay so; returns the monotonic moment from which on they were.
 
     A new primary takes writes, and then keeps them waiting for a standby that is not there yet: it takes none.
     """
-    until = time.monotonic() + patience
-    since = await until_writable(dsn, patience)
+    until = time.monotonic() + timeout
+    since = await until_writable(dsn, timeout)
     while (began := time.monotonic()) < min(since + SESSION_SETTINGS, until):
         moment = await until_writable(dsn, until - began)
         if moment - began > STALL:

@@ -63,7 +63,7 @@ def _row(name: str, reports: Sequence[RunReport]) -> str:
         f"`{name}`: {faults()[name].about}",
         str(len(real)),
         f"{sum(report.seconds for report in real):.0f}",
-        f"{sum(len(report.wounds) for report in real):,}",
+        f"{sum(len(report.injections) for report in real):,}",
         f"{sum(report.asked for report in real):,}",
         f"{sum(report.effects for report in real):,}",
         f"{sum(report.lost for report in real):,}",

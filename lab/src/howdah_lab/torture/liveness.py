@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from howdah_lab.torture.checker import EXAMPLES, Violation
-from howdah_lab.torture.crew import Hand
+from howdah_lab.torture.processes import RunProcess
 from howdah_lab.torture.recovery import Recovery
 
 MOST_MEMORY = 300 * 2**20
-"""Bytes a process of the crew may have."""
+"""Bytes of memory a process may have."""
 MOST_CONNECTIONS = 40
-"""Connections a process of the crew may have."""
+"""Connections a process may have."""
 
 
 class StuckItem(msgspec.Struct):
@@ -33,44 +33,50 @@ def stuck(
     settled: bool,
     left: str,
     recovered: Sequence[Recovery],
-    deserters: Sequence[Hand],
-    stubborn: Sequence[Hand],
-    hands: Sequence[Hand],
+    unexpected_exits: Sequence[RunProcess],
+    failed_stops: Sequence[RunProcess],
+    processes: Sequence[RunProcess],
     connections: int,
 ) -> list[Violation]:
-    """All that did not go on, or went too far."""
+    """Return all violations of liveness and of the limits of resources."""
     found: list[Violation] = []
     if not settled:
         found.append(Violation("I11", "not everything was done in time after the last fault", 1, [left]))
-    late = [f"{each.wound.did}: {max(each.late):.1f} s of {each.wound.within:g}" for each in recovered if each.late]
+    late = [
+        f"{each.injection.did}: {max(each.late):.1f} s of {each.injection.within:g}" for each in recovered if each.late
+    ]
     found += _some("I11", "recoveries that took too long", late)
-    never = [f"{each.wound.did}: {each.missing}" for each in recovered if each.missing]
-    found += _some("I11", "wounds that never healed", never)
-    found += _some("I11", "processes that ended by themselves", map(_end, deserters))
-    found += _some("I11", "processes that did not end when told to", map(_end, stubborn))
-    big = [f"{hand.role} {hand.pid}: {hand.peak // 2**20} MB" for hand in hands if hand.peak > MOST_MEMORY]
+    never = [f"{each.injection.did}: {each.missing}" for each in recovered if each.missing]
+    found += _some("I11", "faults without recovery", never)
+    found += _some("I11", "processes that ended by themselves", map(_end, unexpected_exits))
+    found += _some("I11", "processes that did not exit when stopped", map(_end, failed_stops))
+    big = [
+        f"{process.role} {process.pid}: {process.peak // 2**20} MB"
+        for process in processes
+        if process.peak > MOST_MEMORY
+    ]
     found += _some("I12", "processes that took too much memory", big)
-    if connections > MOST_CONNECTIONS * max(1, len(hands)):
+    if connections > MOST_CONNECTIONS * max(1, len(processes)):
         found.append(Violation("I12", "too many connections", connections, []))
-    found += _some("I12", "outages that were reported more than once a second", _noisy(hands))
+    found += _some("I12", "outages that were reported more than once a second", _noisy(processes))
     return found
 
 
-def _end(hand: Hand) -> str:
-    tail = " / ".join(hand.output.read_text(errors="replace").splitlines()[-2:])[-300:]
-    return f"{hand.role} {hand.pid} with {hand.process.returncode}: {tail}"
+def _end(process: RunProcess) -> str:
+    tail = " / ".join(process.output.read_text(errors="replace").splitlines()[-2:])[-300:]
+    return f"{process.role} {process.pid} with {process.popen.returncode}: {tail}"
 
 
-def _noisy(hands: Sequence[Hand]) -> Iterator[str]:
-    for hand in hands:
-        for (second, loop), times in Counter(_outages(hand)).items():
+def _noisy(processes: Sequence[RunProcess]) -> Iterator[str]:
+    for process in processes:
+        for (second, loop), times in Counter(_outages(process)).items():
             if times > 1:
-                yield f"{hand.role} {hand.pid}: {loop} {times} times at {second}"
+                yield f"{process.role} {process.pid}: {loop} {times} times at {second}"
 
 
-def _outages(hand: Hand) -> Iterator[tuple[str, str]]:
+def _outages(process: RunProcess) -> Iterator[tuple[str, str]]:
     """The second and the loop of every line that says that something is out of order."""
-    for line in hand.output.read_bytes().splitlines():
+    for line in process.output.read_bytes().splitlines():
         try:
             said = msgspec.json.decode(line, type=StuckItem)
         except msgspec.DecodeError:  # of a process that writes no log, such as a crashing interpreter

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from howdah.postgres.database import Database
-from kit.interleave import Meetings, meet, meeting_place, switch_off, trio
+from kit.interleave import Meetings, fresh_database, meet, switch_off, trio
 from kit.interleave_consumers import ACTS, AT, FORMS, TO, advance, fault, prepare, resetting
 
 pytestmark = pytest.mark.anyio
@@ -18,13 +18,13 @@ ALONE = {"advance", "park", "fault"}
 
 
 @pytest.fixture(scope="module")
-def place(server: Any, template: str) -> Iterator[Database]:
-    yield from meeting_place(server, template)
+def shared_database(server: Any, template: str) -> Iterator[Database]:
+    yield from fresh_database(server, template)
 
 
 @pytest.fixture(scope="module")
-async def meetings(place: Database) -> AsyncIterator[Meetings]:
-    async with trio(place) as three:
+async def meetings(shared_database: Database) -> AsyncIterator[Meetings]:
+    async with trio(shared_database) as three:
         yield Meetings(three, (await prepare(three.watch)).lay)
 
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-REMOVE_PATIENCE = 30.0
+REMOVE_TIMEOUT = 30.0
 
 
 def keep(plan: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ def _clear(mounts: list[str], folder: str | None) -> None:
     for mount in mounts:
         while os.path.ismount(mount):
             subprocess.run(["umount", "--lazy", mount], check=True)  # noqa: S603, S607
-    until = time.monotonic() + REMOVE_PATIENCE
+    until = time.monotonic() + REMOVE_TIMEOUT
     # A server that is still ending may write once more while its folder is removed.
     while folder and os.path.lexists(folder) and time.monotonic() < until:
         shutil.rmtree(folder, ignore_errors=True)

@@ -14,18 +14,18 @@ from howdah.audit import Actor, acting_as
 from howdah.postgres.database import Database
 from howdah.testing import drain
 from howdah_lab.demo import app as shop
-from howdah_lab.demo.ledger import DemoVerdict, Ledger
 from howdah_lab.demo.screen import draw, line
+from howdah_lab.demo.snapshot import DemoCheck, DemoDatabase
 from howdah_lab.demo.workload import VISITS, Workload
 
 pytestmark = pytest.mark.anyio
 
 
-class Books:
+class DemoShop:
     """A shop on a database of its own, its customers and its ledger."""
 
     def __init__(self, database: Database) -> None:
-        self.ledger = Ledger(database, "shop")
+        self.database = DemoDatabase(database, "shop")
         self.customers = Workload(database, "shop")
 
     async def trade(self, orders: int = 8) -> None:
@@ -34,52 +34,52 @@ class Books:
             await self.customers.order()
         await self.customers.visits()
         await self.customers.photos()
-        while not (await self.ledger.look()).idle:  # jobs append events, and events make jobs
+        while not (await self.database.snapshot()).idle:  # jobs append events, and events make jobs
             await drain(shop.app, scheduled=True, raise_failures=False)
 
-    async def check(self) -> DemoVerdict:
+    async def check(self) -> DemoCheck:
         """Balance them."""
-        return await self.ledger.check(self.customers.enqueued, self.customers.photographed)
+        return await self.database.check(self.customers.enqueued, self.customers.photographed)
 
 
 @pytest.fixture
-async def books(direct: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Books]:
+async def demo(direct: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DemoShop]:
     monkeypatch.setenv(shop.SHOP, "shop")
     shop._sql.cache_clear()
     shop.open_to("shop")
     shop.app.connect_to(direct.dsn, "howdah")
     random.seed(17)
-    books = Books(direct)
-    await books.ledger.open_shop()
-    yield books
-    await books.ledger.close()
+    demo = DemoShop(direct)
+    await demo.database.create_tables()
+    yield demo
+    await demo.database.close()
     await shop.app.close()
 
 
-async def test_honest_books_balance(books: Books, conn: Any) -> None:
-    await books.trade()
-    await books.trade()
-    verdict = await books.check()
+async def test_honest_books_balance(demo: DemoShop, conn: Any) -> None:
+    await demo.trade()
+    await demo.trade()
+    result = await demo.check()
 
-    assert verdict.good
-    assert (verdict.astray, verdict.facts["behind"]) == (0, 0)
-    orders = 16 - books.customers.rolled_back
+    assert result.good
+    assert (result.astray, result.facts["behind"]) == (0, 0)
+    orders = 16 - demo.customers.rolled_back
     assert 0 < orders < 16
-    assert verdict.facts["receipts"] == verdict.facts["mailed"] == orders
+    assert result.facts["receipts"] == result.facts["mailed"] == orders
     assert await conn.fetchval("select count(*) from shop.order_view where state = 'OrderShipped'") == orders
-    assert verdict.facts["events"] > 2 * VISITS + 4 * orders - 1
+    assert result.facts["events"] > 2 * VISITS + 4 * orders - 1
 
 
-async def test_books_balance_while_consumers_are_behind(books: Books) -> None:
-    await books.trade()
-    before = books.customers.enqueued
-    while books.customers.enqueued == before:  # some are rolled back
-        await books.customers.order()
-    await books.customers.visits()
-    verdict = await books.check()
+async def test_books_balance_while_consumers_are_behind(demo: DemoShop) -> None:
+    await demo.trade()
+    before = demo.customers.enqueued
+    while demo.customers.enqueued == before:  # some are rolled back
+        await demo.customers.order()
+    await demo.customers.visits()
+    result = await demo.check()
 
-    assert verdict.astray == 0
-    assert verdict.facts["behind"] >= 2
+    assert result.astray == 0
+    assert result.facts["behind"] >= 2
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ async def test_books_balance_while_consumers_are_behind(books: Books) -> None:
         "update howdah.checkpoint set position = position - 1 where consumer = 'order_view'",
     ],
 )
-async def test_what_is_off_shows(books: Books, conn: Any, falsely: str) -> None:
-    await books.trade()
-    assert (await books.check()).good
+async def test_what_is_off_shows(demo: DemoShop, conn: Any, falsely: str) -> None:
+    await demo.trade()
+    assert (await demo.check()).good
     await conn.execute(falsely)
 
-    verdict = await books.check()
-    assert verdict.astray > 0
-    assert not verdict.good
+    result = await demo.check()
+    assert result.astray > 0
+    assert not result.good
 
 
 @pytest.mark.parametrize(
@@ -117,58 +117,58 @@ async def test_what_is_off_shows(books: Books, conn: Any, falsely: str) -> None:
         ("update shop.photos set state = 'failed', developed = 0 where id = 1", "unexpected"),
     ],
 )
-async def test_a_row_that_is_off_shows(books: Books, conn: Any, falsely: str, what: str) -> None:
-    await books.trade()
+async def test_a_row_that_is_off_shows(demo: DemoShop, conn: Any, falsely: str, what: str) -> None:
+    await demo.trade()
     assert await conn.fetchval("select developed from shop.photos where id = 1 and pixels > 0") == 1
-    assert (await books.check()).good
+    assert (await demo.check()).good
     await conn.execute(falsely)
 
-    verdict = await books.check()
-    assert getattr(verdict, what) > 0
-    assert not verdict.good
+    result = await demo.check()
+    assert getattr(result, what) > 0
+    assert not result.good
 
 
-async def test_a_slot_of_the_schedule_twice_shows(books: Books, conn: Any) -> None:
+async def test_a_slot_of_the_schedule_twice_shows(demo: DemoShop, conn: Any) -> None:
     for seconds in (0, 60):
         at = f"2026-01-01 00:00:{seconds // 60:02}+00"
         await conn.execute("select howdah.enqueue('count_till', '{}', 'reports', run_at => $1::text::timestamptz)", at)
-    assert (await books.check()).good
+    assert (await demo.check()).good
 
     await conn.execute("select howdah.enqueue('count_till', '{}', 'reports', run_at => '2026-01-01 00:00:00+00')")
-    assert (await books.check()).doubled == 1
+    assert (await demo.check()).doubled == 1
 
 
-async def test_what_people_did_on_the_dashboard_is_not_held_against_the_books(books: Books, conn: Any) -> None:
-    await books.trade()
+async def test_what_people_did_on_the_dashboard_is_not_held_against_the_books(demo: DemoShop, conn: Any) -> None:
+    await demo.trade()
     await shop.send_receipt.enqueue(1)
-    assert (await books.check()).lost > 0
+    assert (await demo.check()).lost > 0
     with acting_as(Actor("ada", "dashboard")):
         await shop.app.admin.pause("mail")
-        assert (await books.check()).lost > 0
+        assert (await demo.check()).lost > 0
         await shop.app.admin.delete([1])
 
-    assert (await books.check()).good
+    assert (await demo.check()).good
     await conn.execute("delete from howdah.ready")
-    assert (await books.check()).lost == 1
+    assert (await demo.check()).lost == 1
 
 
-async def test_a_receipt_too_many_and_a_halted_consumer_show(books: Books, conn: Any) -> None:
-    await books.trade()
+async def test_a_receipt_too_many_and_a_halted_consumer_show(demo: DemoShop, conn: Any) -> None:
+    await demo.trade()
     await conn.execute("update howdah.checkpoint set halted = true where consumer = 'sales'")
-    assert not (await books.check()).good
+    assert not (await demo.check()).good
     await conn.execute("update howdah.checkpoint set halted = false")
 
     await shop.send_receipt.enqueue(1)
-    assert (await books.check()).lost > 0
+    assert (await demo.check()).lost > 0
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
-async def test_the_screen_shows_consumers_and_the_log(books: Books, conn: Any, width: int, height: int) -> None:
-    await books.trade()
+async def test_the_screen_shows_consumers_and_the_log(demo: DemoShop, conn: Any, width: int, height: int) -> None:
+    await demo.trade()
     await conn.execute("update howdah.consumer set paused = true where name = 'sales'")
-    look = await books.ledger.look()
+    snapshot = await demo.database.snapshot()
     paper = Console(file=StringIO(), width=width, height=height, force_terminal=False)
-    paper.print(draw(look, books.customers, [1.0, 2.0], 5, "here"), height=height)
+    paper.print(draw(snapshot, demo.customers, [1.0, 2.0], 5, "here"), height=height)
     drawn = paper.file.getvalue()
 
     head = await conn.fetchval("select max(position) from howdah.event")
@@ -177,5 +177,5 @@ async def test_the_screen_shows_consumers_and_the_log(books: Books, conn: Any, w
     assert shown["sales"] == "paused"
     assert {"order_view", "receipts", "visits#0", "visits#1"} <= set(shown)
     assert f"{head:,}" in next(row for row in drawn.splitlines() if "order_view" in row)
-    assert line(look, books.customers, [], 5).endswith(f"  log {head:,}  lag 0")
-    assert look.idle
+    assert line(snapshot, demo.customers, [], 5).endswith(f"  log {head:,}  lag 0")
+    assert snapshot.idle

@@ -129,7 +129,7 @@ def exits_apart(mark: int) -> None:
     sys.exit(3)
 
 
-DEATHS = (
+CRASHING = (
     *(vanishes, vanishes_well, segfaults, is_killed, is_told, forks_and_vanishes, forks_and_is_killed),
     *(escapes, closes, hangs_up, babbles, loops, stops, exits_apart),
 )

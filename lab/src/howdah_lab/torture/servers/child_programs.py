@@ -1,4 +1,4 @@
-"""Programs and folders that are removed when this process ends, even by a kill; ``keeper`` does it."""
+"""Programs and folders that are removed when this process ends, even by a kill; ``child_reaper`` removes them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import IO, Any
 from howdah.errors import ConfigError
 from howdah.postgres.embedded.binaries import Account, account
 from howdah.postgres.embedded.data_directory import temporary
-from howdah_lab.torture.servers.keeper import below, end_all, send
+from howdah_lab.torture.servers.child_reaper import below, end_all, send
 
-KEEPER = Path(__file__).with_name("keeper.py")
+REAPER = Path(__file__).with_name("child_reaper.py")
 PROGRAMS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 LONGEST = 60.0  # seconds a killed process is waited for
 
@@ -34,7 +34,7 @@ class Folder:
         self.path = temporary(self.owner)
         self.disk = self.path / "disk"
         """Where something may be mounted."""
-        self._keeper = _Keeper({"command": None, "mounts": [str(self.disk)], "folder": str(self.path)})
+        self._reaper = _Reaper({"command": None, "mounts": [str(self.disk)], "folder": str(self.path)})
 
     def make(self, name: str) -> Path:
         """Make a folder in it that only the user who runs servers can access."""
@@ -58,7 +58,7 @@ class Folder:
 
     def remove(self) -> None:
         """It goes now."""
-        self._keeper.end()
+        self._reaper.end()
 
 
 class Program:
@@ -68,7 +68,7 @@ class Program:
         self._command = [find(command[0]), *command[1:]]
         self._folder = folder
         self._name = name
-        self._keeper: _Keeper | None = None
+        self._reaper: _Reaper | None = None
 
     @property
     def log(self) -> Path:
@@ -83,7 +83,7 @@ class Program:
     @property
     def is_alive(self) -> bool:
         """True if anything of it is left."""
-        return self._keeper is not None and self._keeper.is_alive
+        return self._reaper is not None and self._reaper.is_alive
 
     def start(self) -> None:
         """Start it; it need not answer yet."""
@@ -96,13 +96,13 @@ class Program:
             "mounts": [],
             "folder": None,
         }
-        self._keeper = _Keeper(plan, self.log)
+        self._reaper = _Reaper(plan, self.log)
 
     def kill(self) -> None:
         """End all of it at once, as when a machine loses its power; returns when nothing is left."""
-        if self._keeper:
-            self._keeper.end()
-            self._keeper = None
+        if self._reaper:
+            self._reaper.end()
+            self._reaper = None
 
     def freeze(self) -> None:
         """Stop all of it where it is, also what is being started meanwhile; returns when nothing moves."""
@@ -116,7 +116,7 @@ class Program:
 
     @property
     def _states(self) -> dict[int, str]:
-        return below(self._keeper.pid) if self._keeper else {}
+        return below(self._reaper.pid) if self._reaper else {}
 
     def say(self, lines: int = 5) -> str:
         """The last lines it said, for messages."""
@@ -150,7 +150,7 @@ async def in_thread(act: Callable[[], None]) -> None:
         raise
 
 
-class _Keeper:
+class _Reaper:
     """This end of a process that keeps something."""
 
     def __init__(self, plan: dict[str, Any], log: Path | None = None) -> None:
@@ -159,7 +159,7 @@ class _Keeper:
         )
         with os.fdopen(target, "wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own file
-                [sys.executable, "-I", "-S", KEEPER, json.dumps(plan)],
+                [sys.executable, "-I", "-S", REAPER, json.dumps(plan)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -171,8 +171,8 @@ class _Keeper:
         self.pid = self._process.pid
         self._line: IO[bytes] = self._process.stdin
         _open.add(self._line)
-        with self._process.stdout as told:
-            begun = told.readline()
+        with self._process.stdout as pipe:
+            begun = pipe.readline()
         if not begun:
             self.end()
             raise ConfigError(f"cannot start {plan['command']}; see {log}")

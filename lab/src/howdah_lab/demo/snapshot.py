@@ -1,4 +1,4 @@
-"""Ledger: reads from the database what the demo shows, and checks at the end that the books balance."""
+"""Reads from the database what the demo shows, and checks at the end that nothing was lost or done twice."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class DemoSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class DemoVerdict:
+class DemoCheck:
     """Result of the final check."""
 
     facts: dict[str, int]
@@ -107,7 +107,7 @@ class DemoVerdict:
         return not (self.lost or self.doubled or self.astray or (self.unexpected and not self.acts))
 
 
-class Ledger:
+class DemoDatabase:
     """Reads the state from the database; a read stays cheap however long the demo runs."""
 
     def __init__(self, database: Database, shop: str) -> None:
@@ -120,12 +120,12 @@ class Ledger:
         """Jobs done per second, one entry for every second of the last minute."""
         self._rated = (time.monotonic(), 0)
 
-    async def open_shop(self) -> None:
-        """Make the shop's own tables."""
+    async def create_tables(self) -> None:
+        """Create the tables of the demo's application."""
         async with self._session.use() as conn:
             await conn.execute(self._sql["open"])
 
-    async def look(self) -> DemoSnapshot:
+    async def snapshot(self) -> DemoSnapshot:
         """Read everything the screen shows."""
         frontier, head = await self._session.fetchrow(self._sql["frontier"])
         await self._settle(min(frontier, self._settled_head(head)))
@@ -149,32 +149,32 @@ class Ledger:
         """Return the registered nodes."""
         return await self._session.fetch(self._sql["nodes"])
 
-    async def check(self, enqueued: int, photographed: int = 0) -> DemoVerdict:
+    async def check(self, enqueued: int, photographed: int = 0) -> DemoCheck:
         """Compare the tables with the jobs and rows that the producers created."""
         row = await self._session.fetchrow(self._sql["check"], POISONED, timeout=60)
-        told = await self._session.fetchrow(self._sql["fold"], timeout=60)
+        folded = await self._session.fetchrow(self._sql["fold"], timeout=60)
         rows = await self._session.fetchrow(self._sql["photos"], timeout=60)
         acts = await self._session.fetchval(self._sql["acts"])
-        facts = {**row, **told, **{name: rows[name] for name in ("rows", "developed", "refused", "empty", "waiting")}}
+        facts = {**row, **folded, **{name: rows[name] for name in ("rows", "developed", "refused", "empty", "waiting")}}
         if acts:  # only checks that hold whatever users did on the dashboard
-            return DemoVerdict(facts, lost=row["lost"], doubled=row["doubled"], astray=0, acts=acts)
-        missing = abs(enqueued + row["charged"] + told["receipts"] + row["slots"] - row["jobs"])
+            return DemoCheck(facts, lost=row["lost"], doubled=row["doubled"], astray=0, acts=acts)
+        missing = abs(enqueued + row["charged"] + folded["receipts"] + row["slots"] - row["jobs"])
         unpaid = abs(row["charges"] - row["charged"]) + abs(row["ships"] - row["charged"])
-        unsent = abs(row["mailed"] - told["receipts"])
+        unsent = abs(row["mailed"] - folded["receipts"])
         undeveloped = rows["lost"] + abs(rows["rows"] - photographed)
-        return DemoVerdict(
+        return DemoCheck(
             facts,
             lost=row["lost"] + missing + unpaid + unsent + undeveloped,
             doubled=row["doubled"] + row["twice"] + row["slots_twice"] + rows["doubled"],
-            astray=told["astray"] + told["unsaid"],
+            astray=folded["astray"] + folded["unsaid"],
         )
 
     async def waits(self) -> tuple[float | None, float | None]:
         """The median and the 99th percentile of all waits, in seconds."""
         return await self._waits(0)
 
-    async def close_shop(self) -> None:
-        """Drop everything the demo made."""
+    async def drop_tables(self) -> None:
+        """Drop everything the demo created."""
         async with self._session.use() as conn:
             await conn.execute(self._sql["close"], timeout=60)
 

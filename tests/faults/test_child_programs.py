@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from howdah_lab.torture.servers.keeper import below
-from howdah_lab.torture.servers.kept import Folder, Program
+from howdah_lab.torture.servers.child_programs import Folder, Program
+from howdah_lab.torture.servers.child_reaper import below
 from kit.node import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 
 OWNER = """
 import sys, time
-from howdah_lab.torture.servers.kept import Folder, Program
+from howdah_lab.torture.servers.child_programs import Folder, Program
 folder = Folder()
 program = Program("sleeper", ["sh", "-c", "sleep 1000 & setsid sleep 1000 & wait"], folder)
 program.start()

@@ -18,7 +18,7 @@ Known = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Books:
+class History:
     """The input of the checker."""
 
     intended: set[Known] = field(default_factory=set)
@@ -49,54 +49,54 @@ class Books:
         return Counter((row["front"], row["mark"]) for row in self.effects)
 
 
-def open_books(entries: Sequence[LedgerEntry]) -> Books:
+def from_ledger(entries: Sequence[LedgerEntry]) -> History:
     """Read the ledger."""
-    books = Books()
+    history = History()
     for entry in entries:
         known = [(entry.front, mark) for mark in entry.marks]
         match entry.what:
             case "intend":
-                books.intended.update(known)
+                history.intended.update(known)
                 if entry.kind:
-                    books.states.update(dict.fromkeys(known, entry.kind))
+                    history.states.update(dict.fromkeys(known, entry.kind))
             case "acked":
-                books.acked.update(set(known) - books.unsure)
-                books.unknown.update(books.unsure.intersection(known))
+                history.acked.update(set(known) - history.unsure)
+                history.unknown.update(history.unsure.intersection(known))
             case "refused":
-                books.refused.update(known)
+                history.refused.update(known)
             case "unknown":
-                books.unknown.update(known)
+                history.unknown.update(known)
             case "kept":
-                _forget(books, set(entry.marks))
+                _forget(history, set(entry.marks))
             case "start":
-                books.starts[known[0]].append(entry)
+                history.starts[known[0]].append(entry)
             case "end":
-                books.ends[known[0]].append(entry)
+                history.ends[known[0]].append(entry)
             case "lost":
-                books.stale += len(known)
+                history.stale += len(known)
             case _:
                 pass
-    return books
+    return history
 
 
-def _forget(books: Books, kept: set[int]) -> None:
+def _forget(history: History, kept: set[int]) -> None:
     """A standby was promoted that has only this."""
-    gone = {known for known in books.acked if known[1] not in kept}
-    books.acked -= gone
-    books.forgotten |= gone
-    answered = books.acked | books.refused | books.unknown | books.forgotten
-    books.unsure |= {known for known in books.intended - answered if known[1] not in kept}
+    gone = {known for known in history.acked if known[1] not in kept}
+    history.acked -= gone
+    history.forgotten |= gone
+    answered = history.acked | history.refused | history.unknown | history.forgotten
+    history.unsure |= {known for known in history.intended - answered if known[1] not in kept}
 
 
-async def read(folder: Path, conn: asyncpg.Connection, statements: dict[str, str]) -> tuple[Books, list[LedgerEntry]]:
+async def read(folder: Path, conn: asyncpg.Connection, statements: dict[str, str]) -> tuple[History, list[LedgerEntry]]:
     """The ledger and the tables, and the ledger as it was written."""
     entries = ledger.read(folder)
-    books = open_books(entries)
-    books.effects = await conn.fetch(statements["effects"], timeout=120)
-    books.events = await conn.fetch(statements["events"], timeout=120)
-    books.misplaced = await conn.fetch(statements["places"], timeout=120)
+    history = from_ledger(entries)
+    history.effects = await conn.fetch(statements["effects"], timeout=120)
+    history.events = await conn.fetch(statements["events"], timeout=120)
+    history.misplaced = await conn.fetch(statements["places"], timeout=120)
     for row in await conn.fetch(statements["jobs"], timeout=120):
-        books.jobs[row["mark"]].append(row)
+        history.jobs[row["mark"]].append(row)
     for row in await conn.fetch(statements["rows"], timeout=120):
-        books.rows[row["mark"]].append(row)
-    return books, entries
+        history.rows[row["mark"]].append(row)
+    return history, entries

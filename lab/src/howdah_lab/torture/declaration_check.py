@@ -11,11 +11,11 @@ from itertools import pairwise
 from howdah_lab.torture.checker import Violation, finding
 from howdah_lab.torture.release import CRONS, EVERY, NEVER, NEW, OLD, STALLED_AFTER
 
-PATIENCE = 15.0
+MOST_SILENCE = 15.0
 """Seconds without a slot after which a schedule is silent although a node with its current declaration lives."""
-PULSE = 3.0
+MOST_HEARTBEAT_GAP = 3.0
 """Seconds between two heartbeats; a node with a longer gap may have been frozen, and nothing is expected of it."""
-GONE = 25.0
+DECLARATION_EXPIRY = 25.0
 """Seconds without a living node after which a declaration may have given way; a little less than the schedules wait."""
 EPSILON = 0.05
 
@@ -23,7 +23,7 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class ScheduledJob:
     """A job of a schedule. Times are seconds since 1970, by the server's clock."""
 
     schedule: str
@@ -34,7 +34,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class CurrentDeclaration:
     """From here on another declaration of the consumer ``widened`` was the current one."""
 
     id: int
@@ -45,7 +45,7 @@ class Reign:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedEvent:
     """An event of the type that only the new release consumes."""
 
     position: int
@@ -55,16 +55,16 @@ class Added:
 
 
 @dataclass(slots=True)
-class Declared:
+class ReleaseHistory:
     """Records of a run with two releases."""
 
-    ticks: list[Tick] = field(default_factory=list)
-    beats: dict[int, list[float]] = field(default_factory=dict)
+    ticks: list[ScheduledJob] = field(default_factory=list)
+    heartbeats: dict[int, list[float]] = field(default_factory=dict)
     """The heartbeats of every process, in seconds since 1970, by the server's clock."""
     releases: dict[int, str] = field(default_factory=dict)
     """The release of every process."""
-    reigns: list[Reign] = field(default_factory=list)
-    added: list[Added] = field(default_factory=list)
+    declarations: list[CurrentDeclaration] = field(default_factory=list)
+    added: list[AddedEvent] = field(default_factory=list)
     events: set[int] = field(default_factory=set)
     """The marks of events that both releases consume, and that were acknowledged."""
     effects: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
@@ -73,76 +73,78 @@ class Declared:
     """Mark of a row, process it was taken from, seconds of silence by the server's clock."""
 
 
-def check(declared: Declared) -> list[Violation]:
+def check(history: ReleaseHistory) -> list[Violation]:
     """Return all findings."""
-    found = [*_slots(declared), *_silences(declared), *_consumed(declared), *_resets(declared)]
+    found = [*_slots(history), *_silences(history), *_consumed(history), *_resets(history)]
     return [each for each in found if each is not None]
 
 
-def _slots(declared: Declared) -> Iterator[Violation | None]:
+def _slots(history: ReleaseHistory) -> Iterator[Violation | None]:
     """Every slot of the current expression once, and none of another."""
-    times = Counter((tick.schedule, tick.slot) for tick in declared.ticks)
+    times = Counter((tick.schedule, tick.slot) for tick in history.ticks)
     twice = [f"{name} at {slot:.0f}" for (name, slot), count in times.items() if count > 1]
     yield finding("I13", "slots that were enqueued more than once", twice, doubled=True)
-    foreign = [_named(tick) for tick in declared.ticks if not _is_of(tick)]
+    foreign = [_named(tick) for tick in history.ticks if not _is_of(tick)]
     yield finding("I13", "slots that a node fired without the current declaration", foreign, doubled=True)
-    yield finding("I13", "slots that were left out", _left_out(declared), lost=True)
+    yield finding("I13", "slots that were left out", _left_out(history), lost=True)
 
 
-def _named(tick: Tick) -> str:
+def _named(tick: ScheduledJob) -> str:
     return f"{tick.schedule} of {tick.release} at {tick.slot:.0f}"
 
 
-def _is_of(tick: Tick) -> bool:
+def _is_of(tick: ScheduledJob) -> bool:
     """Return whether the slot is one of the expression that the node declared."""
     odd = CRONS[tick.schedule][tick.release].startswith("1-59/2")
     return CRONS[tick.schedule][tick.release] != NEVER and tick.slot % EVERY == odd
 
 
-def _left_out(declared: Declared) -> Iterator[str]:
+def _left_out(history: ReleaseHistory) -> Iterator[str]:
     """Gaps between slots of one expression. They are filled, however late, while the declaration stays current."""
-    new = _spans(declared, NEW)
-    for (name, release), ticks in _by_declaration(declared).items():
+    new = _spans(history, NEW)
+    for (name, release), ticks in _by_declaration(history).items():
         for one, other in pairwise(ticks):
             if other.slot - one.slot <= EVERY:
                 continue
             changed = (
-                bool(new) and new[0][0] < other.at if release == OLD else _longest_gap(new, one.slot, other.at) >= GONE
+                bool(new) and new[0][0] < other.at
+                if release == OLD
+                else _longest_gap(new, one.slot, other.at) >= DECLARATION_EXPIRY
             )
             if not changed:
                 yield f"{name} of {release} between {one.slot:.0f} and {other.slot:.0f}"
 
 
-def _silences(declared: Declared) -> Iterator[Violation | None]:
+def _silences(history: ReleaseHistory) -> Iterator[Violation | None]:
     """A schedule fires while a node with its current declaration lives."""
-    first = min((start for start, _ in _spans(declared, NEW)), default=float("inf"))
-    by = _by_declaration(declared)
+    first = min((start for start, _ in _spans(history, NEW)), default=float("inf"))
+    by = _by_declaration(history)
     silent = []
     for name, crons in CRONS.items():
         for release, cron in crons.items():
             if cron == NEVER:
                 continue
             moments = sorted(tick.at for tick in by.get((name, release), ()))
-            for start, end in _spans(declared, release):
+            for start, end in _spans(history, release):
                 until = end if release == NEW else min(end, first)  # from the first new node on it is not current
-                if (gap := _longest(moments, start, until)) > PATIENCE:
+                if (gap := _longest(moments, start, until)) > MOST_SILENCE:
                     silent.append(f"{name} of {release} for {gap:.1f} s")
     yield finding("I13", "schedules that were silent while a node with the current declaration lived", silent)
 
 
-def _consumed(declared: Declared) -> Iterator[Violation | None]:
+def _consumed(history: ReleaseHistory) -> Iterator[Violation | None]:
     """Consumers handle what their current declaration wants, once."""
     for name in ("widened", "cut"):
-        seen = declared.effects.get(name, Counter())
-        yield finding("I1", f"{name}: events that had no effect", declared.events - seen.keys(), lost=True)
+        seen = history.effects.get(name, Counter())
+        yield finding("I1", f"{name}: events that had no effect", history.events - seen.keys(), lost=True)
         twice = [mark for mark, count in seen.items() if count > 1]
         yield finding("I3", f"{name}: events that had their effect more than once", twice, doubled=True)
-    seen = declared.effects.get("widened", Counter())
-    ends = {one.id: other.reached for one, other in pairwise(declared.reigns)}
-    wide = {reign.id for reign in declared.reigns if reign.wide}
+    seen = history.effects.get("widened", Counter())
+    ends = {one.id: other.reached for one, other in pairwise(history.declarations)}
+    wide = {reign.id for reign in history.declarations if reign.wide}
     skipped = [
         event.mark
-        for event in declared.added
+        for event in history.added
         if event.reign in wide and event.position <= ends.get(event.reign, event.position) and not seen[event.mark]
     ]
     yield finding(
@@ -150,28 +152,28 @@ def _consumed(declared: Declared) -> Iterator[Violation | None]:
     )
 
 
-def _resets(declared: Declared) -> Iterator[Violation | None]:
+def _resets(history: ReleaseHistory) -> Iterator[Violation | None]:
     early = [
-        f"row {mark} of {declared.releases[pid]} after {silence:.1f} s"
-        for mark, pid, silence in declared.resets
-        if pid in declared.releases and silence < STALLED_AFTER[declared.releases[pid]] - EPSILON
+        f"row {mark} of {history.releases[pid]} after {silence:.1f} s"
+        for mark, pid, silence in history.resets
+        if pid in history.releases and silence < STALLED_AFTER[history.releases[pid]] - EPSILON
     ]
     yield finding("I15", "rows that were taken from their node before the silence it declared", early)
 
 
-def _by_declaration(declared: Declared) -> Mapping[tuple[str, str], list[Tick]]:
-    by: dict[tuple[str, str], list[Tick]] = defaultdict(list)
-    for tick in sorted(declared.ticks, key=lambda tick: tick.slot):
+def _by_declaration(history: ReleaseHistory) -> Mapping[tuple[str, str], list[ScheduledJob]]:
+    by: dict[tuple[str, str], list[ScheduledJob]] = defaultdict(list)
+    for tick in sorted(history.ticks, key=lambda tick: tick.slot):
         by[tick.schedule, tick.release].append(tick)
     return by
 
 
-def _spans(declared: Declared, release: str) -> list[Span]:
+def _spans(history: ReleaseHistory, release: str) -> list[Span]:
     """The times in which nodes of a release beat without a gap, one or another of them, oldest first."""
     lives: list[Span] = []
-    for pid, beats in declared.beats.items():
-        if declared.releases.get(pid) == release:
-            lives += _unbroken(sorted(beats))
+    for pid, heartbeats in history.heartbeats.items():
+        if history.releases.get(pid) == release:
+            lives += _unbroken(sorted(heartbeats))
     found: list[Span] = []
     for start, end in sorted(lives):
         if found and start <= found[-1][1]:
@@ -181,11 +183,11 @@ def _spans(declared: Declared, release: str) -> list[Span]:
     return found
 
 
-def _unbroken(beats: Sequence[float]) -> Iterator[Span]:
+def _unbroken(heartbeats: Sequence[float]) -> Iterator[Span]:
     start = 0
-    for at in range(1, len(beats) + 1):
-        if at == len(beats) or beats[at] - beats[at - 1] > PULSE:
-            yield beats[start], beats[at - 1]
+    for at in range(1, len(heartbeats) + 1):
+        if at == len(heartbeats) or heartbeats[at] - heartbeats[at - 1] > MOST_HEARTBEAT_GAP:
+            yield heartbeats[start], heartbeats[at - 1]
             start = at
 
 

@@ -9,62 +9,62 @@ import asyncpg
 import pytest
 
 from howdah.postgres.database import Database
-from howdah_lab.torture.site import through
-from howdah_lab.torture.talk import Talk
+from howdah_lab.torture.context import through
+from howdah_lab.torture.postgres_messages import ClientMessages
 from kit.node import eventually
 
 pytestmark = pytest.mark.anyio
 
 
-def database(place, line):
-    return Database(through(place.dsn, line), command_timeout=1.0)
+def database(own_server, proxy):
+    return Database(through(own_server.dsn, proxy), command_timeout=1.0)
 
 
-async def test_it_knows_the_roles_of_connections(place, line):
-    conns = [await database(place, line).connect(role) for role in ("claim", "ack", "claim rows")]
-    assert sorted(wire.role for wire in line.wires) == ["ack", "claim", "claim rows"]
+async def test_it_knows_the_roles_of_connections(own_server, proxy):
+    conns = [await database(own_server, proxy).connect(role) for role in ("claim", "ack", "claim rows")]
+    assert sorted(connection.role for connection in proxy.connections) == ["ack", "claim", "claim rows"]
     for conn in conns:
         conn.terminate()
-    await eventually(lambda: _none(line))
+    await eventually(lambda: _none(proxy))
 
 
-async def _none(line):
-    return not line.wires
+async def _none(proxy):
+    return not proxy.connections
 
 
-async def test_cut_breaks_one_role_at_once_and_no_other(place, line):
-    claim = await database(place, line).connect("claim")
-    ack = await database(place, line).connect("ack")
-    assert line.cut("claim") == 1
+async def test_cut_breaks_one_role_at_once_and_no_other(own_server, proxy):
+    claim = await database(own_server, proxy).connect("claim")
+    ack = await database(own_server, proxy).connect("ack")
+    assert proxy.cut("claim") == 1
     with pytest.raises((OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)):
         await claim.fetchval("select 1")
     assert await ack.fetchval("select 1") == 1
     ack.terminate()
 
 
-async def test_a_dead_connection_answers_nothing_and_new_ones_do(place, line):
-    conn = await database(place, line).connect("claim")
-    assert line.kill("claim") == 1
+async def test_a_dead_connection_answers_nothing_and_new_ones_do(own_server, proxy):
+    conn = await database(own_server, proxy).connect("claim")
+    assert proxy.kill("claim") == 1
     with pytest.raises(TimeoutError):
         await conn.fetchval("select 1")
-    again = await database(place, line).connect("claim")
+    again = await database(own_server, proxy).connect("claim")
     assert await again.fetchval("select 1") == 1
     again.terminate()
 
 
-async def test_in_the_dark_nobody_connects_until_it_is_healed(place, line):
-    line.dark = True
+async def test_in_the_dark_nobody_connects_until_it_is_healed(own_server, proxy):
+    proxy.dark = True
     with pytest.raises(Exception, match="cannot reach"):
-        await database(place, line).connect("claim")
-    line.heal()
-    conn = await database(place, line).connect("claim")
+        await database(own_server, proxy).connect("claim")
+    proxy.restore()
+    conn = await database(own_server, proxy).connect("claim")
     assert await conn.fetchval("select 1") == 1
     conn.terminate()
 
 
-async def test_slow_is_slow_in_both_directions(place, line):
-    conn = await database(place, line).connect("claim")
-    line.delay = 0.1
+async def test_slow_is_slow_in_both_directions(own_server, proxy):
+    conn = await database(own_server, proxy).connect("claim")
+    proxy.delay = 0.1
     began = time.monotonic()
     await conn.fetchval("select 1")
     assert time.monotonic() - began >= 0.2
@@ -72,21 +72,21 @@ async def test_slow_is_slow_in_both_directions(place, line):
     await asyncio.sleep(0)
 
 
-async def test_mute_loses_the_answer_and_not_what_was_done(place, line):
-    conn = await database(place, line).connect("claim")
+async def test_mute_loses_the_answer_and_not_what_was_done(own_server, proxy):
+    conn = await database(own_server, proxy).connect("claim")
     await conn.execute("drop table if exists heard; create table heard (n int)")
-    line.mute("claim")
+    proxy.mute("claim")
     with pytest.raises((OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)):
         await conn.execute("insert into heard values (1)")
-    again = await database(place, line).connect("claim")
+    again = await database(own_server, proxy).connect("claim")
     assert await again.fetchval("select count(*) from heard") == 1
     again.terminate()
 
 
-async def test_it_says_when_a_connection_of_a_role_was_answered(place, line):
-    claim = await database(place, line).connect("claim")
-    ack = await database(place, line).connect("ack")
-    waiting = asyncio.create_task(line.answered("claim"))
+async def test_it_says_when_a_connection_of_a_role_was_answered(own_server, proxy):
+    claim = await database(own_server, proxy).connect("claim")
+    ack = await database(own_server, proxy).connect("ack")
+    waiting = asyncio.create_task(proxy.answered("claim"))
     await asyncio.sleep(0)
     await ack.fetch("select 1")
     assert not waiting.done()
@@ -96,15 +96,18 @@ async def test_it_says_when_a_connection_of_a_role_was_answered(place, line):
     ack.terminate()
 
 
-async def test_it_says_when_a_statement_was_committed_or_found_something(place, line):
-    await line.open("load")
-    conns = {by: await Database(through(place.dsn, line, by)).connect("pool") for by in ("", "load")}
-    assert sorted((wire.by, wire.role) for wire in line.wires) == [("", "pool"), ("load", "pool")]
+async def test_it_says_when_a_statement_was_committed_or_found_something(own_server, proxy):
+    await proxy.open("load")
+    conns = {by: await Database(through(own_server.dsn, proxy, by)).connect("pool") for by in ("", "load")}
+    assert sorted((each.by, each.role) for each in proxy.connections) == [
+        ("", "pool"),
+        ("load", "pool"),
+    ]
     claim, append = "-- claim: some rows\nselect $1::int where $2::bool", "-- append: one\nselect $1::int"
 
     async def came(by, statement, act):
         """Whether an act is what the line waits for."""
-        waiting = asyncio.create_task(line.answered("pool", by=by, statement=statement))
+        waiting = asyncio.create_task(proxy.answered("pool", by=by, statement=statement))
         await asyncio.sleep(0)
         await act(conns["load"])
         done = waiting.done()
@@ -146,15 +149,15 @@ def test_statements_are_known_however_their_messages_arrive(size):
         + message(b"P", b"s1\0-- claim: rows\nselect 1\0\0\0")
         + message(b"B", b"\0s1\0\0\0\0\0\0\0")
     )
-    talk = Talk()
+    messages = ClientMessages()
     for at in range(0, len(sent), size):
-        talk.hear(sent[at : at + size])
-    assert (talk.role, talk.said("-- claim:"), talk.said("-- ack")) == ("claim", True, False)
-    talk.forget()
-    assert not talk.said("-- claim:")
+        messages.feed(sent[at : at + size])
+    assert (messages.role, messages.executed("-- claim:"), messages.executed("-- ack")) == ("claim", True, False)
+    messages.end_transaction()
+    assert not messages.executed("-- claim:")
 
 
 def test_what_is_no_client_of_postgresql_has_no_role():
-    talk = Talk()
-    talk.hear(b"POST /claim HTTP/1.1\r\n\r\n")
-    assert (talk.role, talk.said("")) == ("", False)
+    messages = ClientMessages()
+    messages.feed(b"POST /claim HTTP/1.1\r\n\r\n")
+    assert (messages.role, messages.executed("")) == ("", False)

@@ -8,10 +8,10 @@ from typing import Any
 from howdah_lab.torture.servers.cluster import Cluster
 from howdah_lab.torture.servers.pooled import Pooled, PooledByTransaction
 from howdah_lab.torture.servers.single import Single, Unflushed
-from howdah_lab.torture.servers.small import SmallLog, SmallTables
+from howdah_lab.torture.servers.small_disk import SmallLog, SmallTables
 from howdah_lab.torture.servers.standby import AsynchronouslyReplicated, SynchronouslyReplicated
 
-PLACES: dict[str, Callable[[], Any]] = {
+SERVERS: dict[str, Callable[[], Any]] = {
     "single": Single,
     "unflushed": Unflushed,
     "cluster": Cluster,

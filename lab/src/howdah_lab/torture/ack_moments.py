@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import asyncpg
 
 from howdah.postgres.database import BROKEN
-from howdah_lab.torture.line import ALONE
-from howdah_lab.torture.site import TortureRun
+from howdah_lab.torture.context import RunContext
+from howdah_lab.torture.proxy import ALONE
 
 CLAIM = "-- claim:"
 MOST_WAITED = 10.0
@@ -29,21 +29,21 @@ class AckMoment:
     statement: str = ""
     """Start of a statement of the transaction; empty: any."""
 
-    async def comes(self, site: TortureRun, *, crash: bool = False) -> None:
+    async def comes(self, context: RunContext, *, crash: bool = False) -> None:
         """Wait for it. ``crash``: if it is a claim, a crash makes the server forget that it gave out its token, too."""
-        conn = await asyncpg.connect(site.place.direct, timeout=10, command_timeout=10)
+        conn = await asyncpg.connect(context.server.direct, timeout=10, command_timeout=10)
 
         async def log_token() -> None:
             with suppress(*BROKEN, asyncpg.PostgresError):
-                await conn.execute(site.sql["log_token"], timeout=ALONE / 2)
+                await conn.execute(context.sql["log_token"], timeout=ALONE / 2)
 
         try:
             async with asyncio.timeout(MOST_WAITED):
                 # only before claims: it flushes all that was committed before it
                 first = log_token if crash and self.statement == CLAIM else None
-                await site.line.answered(self.role, by=self.by, statement=self.statement, first=first)
+                await context.proxy.answered(self.role, by=self.by, statement=self.statement, first=first)
         except TimeoutError:
-            site.say(f"{self.about}: nothing of the kind in {MOST_WAITED:g} s")
+            context.log(f"{self.about}: nothing of the kind in {MOST_WAITED:g} s")
         finally:
             conn.terminate()
 

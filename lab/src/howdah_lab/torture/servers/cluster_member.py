@@ -12,12 +12,12 @@ from typing import Any
 import httpx2 as httpx
 import msgspec
 
-from howdah_lab.torture.servers.keeper import send
-from howdah_lab.torture.servers.kept import Folder, Program
+from howdah_lab.torture.servers.child_programs import Folder, Program
+from howdah_lab.torture.servers.child_reaper import send
 from howdah_lab.torture.servers.ports import HOST
 
 ANSWER_WITHIN = 1.0
-STOP_PATIENCE = 5.0
+STOP_TIMEOUT = 5.0
 
 CLUSTER: dict[str, Any] = {
     "ttl": 20,  # the least Patroni takes, and what an outage lasts at most
@@ -63,7 +63,7 @@ class Member:
             # An immediate shutdown; Patroni is gone, so the server is not started again.
             send([pid for pid in self.program.pids if pid != postmaster and _command(pid) == "patroni"], signal.SIGKILL)
             send([postmaster], signal.SIGQUIT)
-            until = time.monotonic() + STOP_PATIENCE
+            until = time.monotonic() + STOP_TIMEOUT
             while self.program.is_alive and time.monotonic() < until:
                 time.sleep(0.02)
         self.program.kill()

@@ -1,4 +1,4 @@
-"""The checker of two releases: any history of nodes with good books is good, and each kind of harm to it is found."""
+"""The checker of two releases: it accepts every valid history of nodes, and finds each violation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from howdah_lab.torture.declared import GONE, Added, Declared, Reign, Tick, check
+from howdah_lab.torture.declaration_check import (
+    DECLARATION_EXPIRY,
+    AddedEvent,
+    CurrentDeclaration,
+    ReleaseHistory,
+    ScheduledJob,
+    check,
+)
 from howdah_lab.torture.release import NEW, OLD
 
 OLD_NODE, NEW_NODE = 1, 2
@@ -18,26 +25,30 @@ MIDDLE = 40
 """The second in which the first new node comes."""
 
 
-def books() -> Declared:
+def good_history() -> ReleaseHistory:
     """A run in which a new node comes to an old one, and both stay."""
-    return Declared(
+    return ReleaseHistory(
         ticks=[
-            *(Tick("ticks", OLD, float(slot), slot - 1.5) for slot in range(0, MIDDLE, 2)),
-            *(Tick("ticks", NEW, float(slot), slot - 1.5) for slot in range(MIDDLE + 1, LENGTH, 2)),
-            *(Tick("rare", NEW, float(slot), slot - 1.5) for slot in range(MIDDLE, LENGTH, 2)),
+            *(ScheduledJob("ticks", OLD, float(slot), slot - 1.5) for slot in range(0, MIDDLE, 2)),
+            *(ScheduledJob("ticks", NEW, float(slot), slot - 1.5) for slot in range(MIDDLE + 1, LENGTH, 2)),
+            *(ScheduledJob("rare", NEW, float(slot), slot - 1.5) for slot in range(MIDDLE, LENGTH, 2)),
         ],
-        beats={
+        heartbeats={
             OLD_NODE: [float(second) for second in range(LENGTH)],
             NEW_NODE: [float(second) for second in range(MIDDLE, LENGTH)],
         },
         releases={OLD_NODE: OLD, NEW_NODE: NEW},
-        reigns=[Reign(1, True, 10), Reign(2, False, 20), Reign(3, True, 25)],
+        declarations=[
+            CurrentDeclaration(1, True, 10),
+            CurrentDeclaration(2, False, 20),
+            CurrentDeclaration(3, True, 25),
+        ],
         added=[
-            Added(5, 105, 0),
-            Added(15, 115, 1),
-            Added(21, 121, 1),
-            Added(23, 123, 2),
-            Added(30, 130, 3),
+            AddedEvent(5, 105, 0),
+            AddedEvent(15, 115, 1),
+            AddedEvent(21, 121, 1),
+            AddedEvent(23, 123, 2),
+            AddedEvent(30, 130, 3),
         ],
         events={1, 2, 3},
         effects={"widened": Counter([1, 2, 3, 115, 130]), "cut": Counter([1, 2, 3])},
@@ -46,63 +57,63 @@ def books() -> Declared:
 
 
 def test_good_books_are_good():
-    assert check(books()) == []
+    assert check(good_history()) == []
 
 
-def drop_a_slot(books):
-    books.ticks.remove(next(tick for tick in books.ticks if tick.slot == 61))
+def drop_a_slot(good_history):
+    good_history.ticks.remove(next(tick for tick in good_history.ticks if tick.slot == 61))
 
 
-def drop_a_slot_of_the_old(books):
-    books.ticks.remove(next(tick for tick in books.ticks if tick.slot == 20))
+def drop_a_slot_of_the_old(good_history):
+    good_history.ticks.remove(next(tick for tick in good_history.ticks if tick.slot == 20))
 
 
-def fire_twice(books):
-    books.ticks.append(books.ticks[-1])
+def fire_twice(good_history):
+    good_history.ticks.append(good_history.ticks[-1])
 
 
-def fire_for_another(books):
-    books.ticks.append(Tick("ticks", OLD, 61.0, 60.0))
+def fire_for_another(good_history):
+    good_history.ticks.append(ScheduledJob("ticks", OLD, 61.0, 60.0))
 
 
-def fire_what_never_comes(books):
-    books.ticks.append(Tick("rare", OLD, 62.0, 60.0))
+def fire_what_never_comes(good_history):
+    good_history.ticks.append(ScheduledJob("rare", OLD, 62.0, 60.0))
 
 
-def silence_the_new(books):
-    books.ticks = [tick for tick in books.ticks if tick.schedule != "rare" or tick.slot < 60]
+def silence_the_new(good_history):
+    good_history.ticks = [tick for tick in good_history.ticks if tick.schedule != "rare" or tick.slot < 60]
 
 
-def silence_from_the_start(books):
-    books.ticks = [tick for tick in books.ticks if tick.schedule != "rare"]
+def silence_from_the_start(good_history):
+    good_history.ticks = [tick for tick in good_history.ticks if tick.schedule != "rare"]
 
 
-def silence_the_old(books):
-    books.ticks = [tick for tick in books.ticks if tick.release != OLD]
+def silence_the_old(good_history):
+    good_history.ticks = [tick for tick in good_history.ticks if tick.release != OLD]
 
 
-def skip_an_event(books):
-    del books.effects["widened"][130]
+def skip_an_event(good_history):
+    del good_history.effects["widened"][130]
 
 
-def skip_an_event_of_a_reign_that_is_over(books):
-    del books.effects["widened"][115]
+def skip_an_event_of_a_reign_that_is_over(good_history):
+    del good_history.effects["widened"][115]
 
 
-def skip_an_event_of_both(books):
-    del books.effects["cut"][2]
+def skip_an_event_of_both(good_history):
+    del good_history.effects["cut"][2]
 
 
-def double_an_event(books):
-    books.effects["cut"][2] += 1
+def double_an_event(good_history):
+    good_history.effects["cut"][2] += 1
 
 
-def double_an_event_of_the_new_type(books):
-    books.effects["widened"][130] += 1
+def double_an_event_of_the_new_type(good_history):
+    good_history.effects["widened"][130] += 1
 
 
-def take_a_row_early(books):
-    books.resets.append((9, NEW_NODE, 4.2))
+def take_a_row_early(good_history):
+    good_history.resets.append((9, NEW_NODE, 4.2))
 
 
 HARM = [
@@ -125,22 +136,22 @@ HARM = [
 
 @pytest.mark.parametrize(("harm", "said"), HARM, ids=[harm.__name__ for harm, _ in HARM])
 def test_harm_is_found(harm, said):
-    bad = copy.deepcopy(books())
+    bad = copy.deepcopy(good_history())
     harm(bad)
     assert [each.said for each in check(bad) if said in each.said]
 
 
-def history(spans: list[tuple[int, int]]) -> Declared:
+def history(spans: list[tuple[int, int]]) -> ReleaseHistory:
     """What nodes of the new release that live in these spans of seconds leave behind, beside an old one.
 
     New nodes fire while one of them lives; after 30 s without any the old one does. Slots that passed while the
     declaration stayed current are made up for.
     """
     alive = {second for start, length in spans for second in range(start, start + length)}
-    found = Declared(releases={OLD_NODE: OLD}, beats={OLD_NODE: [float(second) for second in range(LENGTH)]})
+    found = ReleaseHistory(releases={OLD_NODE: OLD}, heartbeats={OLD_NODE: [float(second) for second in range(LENGTH)]})
     for pid, (start, length) in enumerate(spans, NEW_NODE):
         found.releases[pid] = NEW
-        found.beats[pid] = [float(second) for second in range(start, start + length)]
+        found.heartbeats[pid] = [float(second) for second in range(start, start + length)]
     current, seen, pending = OLD, -1000, 0
     for second in range(LENGTH):
         if second in alive:
@@ -152,9 +163,9 @@ def history(spans: list[tuple[int, int]]) -> Declared:
             continue  # there is nobody to fire
         for slot in range(pending, second + 1):
             if slot % 2 == (current == NEW):
-                found.ticks.append(Tick("ticks", current, float(slot), float(second)))
+                found.ticks.append(ScheduledJob("ticks", current, float(slot), float(second)))
             elif current == NEW:
-                found.ticks.append(Tick("rare", current, float(slot), float(second)))
+                found.ticks.append(ScheduledJob("rare", current, float(slot), float(second)))
         pending = second + 1
     return found
 
@@ -181,7 +192,7 @@ def test_whenever_nodes_come_and_go_a_slot_less_or_more_is_found(spans, data):
         if (each.schedule, each.release) == (tick.schedule, tick.release) and abs(each.slot - tick.slot) == 2
     ]
     # what was made up for after a long time may as well have been the slots of a declaration that had given way
-    prompt = all(each.at - each.slot < GONE - 5 for each in (tick, *between))
+    prompt = all(each.at - each.slot < DECLARATION_EXPIRY - 5 for each in (tick, *between))
     stays = tick.release == NEW or tick.slot + 2 < min((start for start, _ in spans), default=LENGTH)
     if len(between) == 2 and prompt and stays:
         bad.ticks.remove(tick)

@@ -22,9 +22,9 @@ class GivenServer:
         self.dsn = self.direct = dsn
         self.address = (parts.hostname, parts.port or 5432)
 
-    async def writable(self, patience: float) -> float:
-        """Wait until it takes writes, at most ``patience`` seconds; returns the monotonic moment."""
-        return await until_writable(self.dsn, patience)
+    async def writable(self, timeout: float) -> float:
+        """Wait until it takes writes, at most ``timeout`` seconds; returns the monotonic moment."""
+        return await until_writable(self.dsn, timeout)
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,17 +11,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from howdah_lab.torture.checker import Violation, finding
-from howdah_lab.torture.evidence import Evidence
+from howdah_lab.torture.faults.fault import CheckInput
 from howdah_lab.torture.ledger import FOLDER
 
-PATIENCE = 10.0
+EXIT_TIMEOUT = 10.0
 """Seconds in which everything that a node left behind has to be gone."""
 
 
-async def strays(evidence: Evidence) -> list[Violation]:
+async def leftover_processes(results: CheckInput) -> list[Violation]:
     """Find processes of this run that still live, and end them. Only Linux tells the environment of a process."""
-    mark = f"{FOLDER}={evidence.site.crew.ledger}".encode()
-    until = time.monotonic() + PATIENCE
+    mark = f"{FOLDER}={results.context.processes.ledger}".encode()
+    until = time.monotonic() + EXIT_TIMEOUT
     while (left := list(_with(mark))) and time.monotonic() < until:
         await asyncio.sleep(0.1)
     found = finding("I16", "processes that outlived their node", (f"{pid}: {line}" for pid, line in left))

@@ -16,12 +16,12 @@ from typing import ClassVar
 import asyncpg
 
 from howdah.errors import DatabaseUnreachable
-from howdah_lab.torture.servers.kept import Folder, in_thread
+from howdah_lab.torture.servers.child_programs import Folder, in_thread
 from howdah_lab.torture.servers.single import Single
 from howdah_lab.torture.servers.writable import until_writable
 
 MEGABYTE = 1024 * 1024
-PATIENCE = 60.0
+DISK_TIMEOUT = 60.0
 """Seconds until the server must have found out that its disk is full."""
 
 # A row that needs a page of its own, so that no room in old pages can hide that there are no new ones.
@@ -61,7 +61,7 @@ class SmallDisk(Single, ABC):
     async def fill(self) -> None:
         """Take all the room there is; returns when the server has found out."""
         await in_thread(self._take_room)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DISK_TIMEOUT):
             await self._found_out()
 
     async def give_room(self) -> None:
@@ -97,9 +97,9 @@ class SmallTables(SmallDisk):
     size = 96 * MEGABYTE
     needs: ClassVar[Mapping[str, str]] = {"default_tablespace": "small"}
 
-    async def writable(self, patience: float) -> float:
-        """Wait until there is room for another page, at most ``patience`` seconds; returns the monotonic moment."""
-        return await until_writable(self.dsn, patience, INSERT)
+    async def writable(self, timeout: float) -> float:
+        """Wait until there is room for another page, at most ``timeout`` seconds; returns the monotonic moment."""
+        return await until_writable(self.dsn, timeout, INSERT)
 
     async def _furnish(self) -> None:
         mount(self.folder.disk, self.size)

@@ -26,7 +26,7 @@ STARTED_BY = "HOWDAH_TORTURE_STARTED_BY"
 """The process id of the run, with which its processes end."""
 
 
-class Beats(msgspec.Struct, frozen=True):
+class NodeIntervals(msgspec.Struct, frozen=True):
     """The times of nodes, in seconds."""
 
     lease: float = 4.0
@@ -36,11 +36,11 @@ class Beats(msgspec.Struct, frozen=True):
 
 
 @dataclass(eq=False, slots=True)
-class Hand:
-    """One process of the crew."""
+class RunProcess:
+    """One process of a run."""
 
     role: Role
-    process: subprocess.Popen[bytes]
+    popen: subprocess.Popen[bytes]
     output: Path
     file: IO[bytes]
     began: float = field(default_factory=time.monotonic)
@@ -51,137 +51,137 @@ class Hand:
     """When it was seen to be gone."""
     wanted: bool = False
     """True if we ended it."""
-    told: bool = False
-    """True if it was told to end, which it has to do without an error."""
+    stopped: bool = False
+    """True if it was stopped by SIGTERM; it must then exit without an error."""
     peak: int = 0
     """Largest memory it was seen with, in bytes."""
 
     @property
     def pid(self) -> int:
-        return self.process.pid
+        return self.popen.pid
 
     @property
     def alive(self) -> bool:
-        return self.process.poll() is None
+        return self.popen.poll() is None
 
-    def look(self) -> None:
+    def measure_memory(self) -> None:
         """Note its memory."""
         with suppress(OSError, ValueError, IndexError):
             pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
             self.peak = max(self.peak, pages * os.sysconf("SC_PAGE_SIZE"))
 
 
-class Workers:
+class RunProcesses:
     """All processes of a run; when the block ends none of them is left."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], beats: Beats) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], intervals: NodeIntervals) -> None:
         self._folder = folder
         self._environment = environment
-        self._beats = beats
+        self._intervals = intervals
         self.ledger = environment[FOLDER]
         self._sleepy = environment.get(WITHOUT) == "poll"
-        self.hands: list[Hand] = []
-        self.past: list[Hand] = []
+        self.running: list[RunProcess] = []
+        self.past: list[RunProcess] = []
         """Processes that have exited."""
 
-    def of(self, *roles: Role) -> list[Hand]:
+    def of(self, *roles: Role) -> list[RunProcess]:
         """Return the running processes in these roles, without frozen ones."""
-        return [hand for hand in self.hands if hand.role in roles and hand.alive and not hand.frozen]
+        return [process for process in self.running if process.role in roles and process.alive and not process.frozen]
 
-    def worker(self, dsn: str, *more: str, **environment: str) -> Hand:
+    def worker(self, dsn: str, *more: str, **environment: str) -> RunProcess:
         """Start a node with a database."""
         words = ["worker", "-a", APP, "-q", "jobs", "-c", "16", "--rebalance", "1s", *self._times(), *more]
         return self._start("worker", words, HOWDAH_DSN=dsn, **environment)
 
-    def plane(self, dsn: str, port: int) -> Hand:
+    def plane(self, dsn: str, port: int) -> RunProcess:
         """Start a control plane."""
-        beats = self._beats
+        intervals = self._intervals
         words = ["serve", "-a", APP, "--port", str(port), "--auth", "none", "--no-dashboard", "--rate", "10000"]
-        words += ["--heartbeat", f"{beats.heartbeat:g}s", "--offline-after", f"{beats.lease:g}s"]
+        words += ["--heartbeat", f"{intervals.heartbeat:g}s", "--offline-after", f"{intervals.lease:g}s"]
         return self._start("plane", words, HOWDAH_DSN=dsn)
 
-    def agent(self, url: str, **environment: str) -> Hand:
+    def agent(self, url: str, **environment: str) -> RunProcess:
         """Start a worker without a database."""
         words = ["worker", "-a", APP, "-q", "fleet", "-c", "20", "--server", url, *self._times()]
         return self._start("agent", words, **environment)
 
-    def is_at_work(self, hand: Hand) -> bool:
+    def has_started(self, process: RunProcess) -> bool:
         """Return whether it has written anything into the ledger yet; a control plane never does."""
-        return hand.role == "plane" or any(Path(self.ledger).glob(f"{hand.pid}.*"))
+        return process.role == "plane" or any(Path(self.ledger).glob(f"{process.pid}.*"))
 
-    def signal(self, hand: Hand, number: signal.Signals) -> None:
+    def signal(self, process: RunProcess, number: signal.Signals) -> None:
         """Send one a signal."""
         with suppress(ProcessLookupError):
-            hand.process.send_signal(number)
+            process.popen.send_signal(number)
         if number in (signal.SIGSTOP, signal.SIGCONT):
-            hand.frozen = number == signal.SIGSTOP
+            process.frozen = number == signal.SIGSTOP
 
-    def tell(self, hand: Hand) -> None:
+    def stop(self, process: RunProcess) -> None:
         """Stop one with SIGTERM, as a deploy does."""
-        hand.wanted = hand.told = True
-        self.signal(hand, signal.SIGTERM)
+        process.wanted = process.stopped = True
+        self.signal(process, signal.SIGTERM)
 
-    def kill(self, hand: Hand) -> None:
+    def kill(self, process: RunProcess) -> None:
         """End one at once, frozen or not."""
-        hand.wanted = True
+        process.wanted = True
         with suppress(ProcessLookupError):
-            hand.process.kill()
-        hand.process.wait()
-        self._bury(hand)
+            process.popen.kill()
+        process.popen.wait()
+        self._forget(process)
 
-    def look(self) -> list[Hand]:
+    def poll(self) -> list[RunProcess]:
         """Record the state of every process; returns those that exited by themselves."""
-        deserters = []
-        for hand in list(self.hands):
-            if hand.alive:
-                hand.look()
+        exited = []
+        for process in list(self.running):
+            if process.alive:
+                process.measure_memory()
                 continue
-            self._bury(hand)
-            if not hand.wanted or (hand.told and hand.process.returncode):
-                deserters.append(hand)
-        return deserters
+            self._forget(process)
+            if not process.wanted or (process.stopped and process.popen.returncode):
+                exited.append(process)
+        return exited
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> RunProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for hand in list(self.hands):
-            self.kill(hand)
+        for process in list(self.running):
+            self.kill(process)
 
     def _times(self) -> list[str]:
-        beats = self._beats
+        intervals = self._intervals
         return [
-            *("--lease", f"{beats.lease:g}s", "--heartbeat", f"{beats.heartbeat:g}s"),
-            *("--poll", "1000s" if self._sleepy else f"{beats.poll:g}s", "--grace", f"{beats.grace:g}s"),
+            *("--lease", f"{intervals.lease:g}s", "--heartbeat", f"{intervals.heartbeat:g}s"),
+            *("--poll", "1000s" if self._sleepy else f"{intervals.poll:g}s", "--grace", f"{intervals.grace:g}s"),
         ]
 
-    def _start(self, role: Role, words: list[str], **environment: str) -> Hand:
+    def _start(self, role: Role, words: list[str], **environment: str) -> RunProcess:
         others = {name: value for name, value in os.environ.items() if not name.startswith(("HOWDAH_", "PG"))}
-        output = self._folder / f"{role}-{len(self.hands) + len(self.past)}.log"
+        output = self._folder / f"{role}-{len(self.running) + len(self.past)}.log"
         file = output.open("wb")
-        told = {**others, **self._environment, **environment, STARTED_BY: str(os.getpid())}
-        process = subprocess.Popen(  # noqa: S603 - our own program
+        variables = {**others, **self._environment, **environment, STARTED_BY: str(os.getpid())}
+        popen = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", "howdah", *words],
-            env=told,
+            env=variables,
             cwd="/",  # a folder without configuration, so that no howdah.toml of the current project is read
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
         )
-        hand = Hand(role, process, output, file, release=told.get(RELEASE, ""))
-        self.hands.append(hand)
-        return hand
+        process = RunProcess(role, popen, output, file, release=variables.get(RELEASE, ""))
+        self.running.append(process)
+        return process
 
-    def _bury(self, hand: Hand) -> None:
-        hand.ended = time.monotonic()
-        hand.file.close()
-        self.hands.remove(hand)
-        self.past.append(hand)
+    def _forget(self, process: RunProcess) -> None:
+        process.ended = time.monotonic()
+        process.file.close()
+        self.running.remove(process)
+        self.past.append(process)
 
 
 def environment(
     yard: str, schema: str, ledger: Path, without: str | None, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the environment of every process of the crew."""
-    said = {YARD: yard, "HOWDAH_SCHEMA": schema, FOLDER: str(ledger), **(more or {})}
-    return said | ({WITHOUT: without} if without else {})
+    """Return the environment of all processes."""
+    variables = {YARD: yard, "HOWDAH_SCHEMA": schema, FOLDER: str(ledger), **(more or {})}
+    return variables | ({WITHOUT: without} if without else {})

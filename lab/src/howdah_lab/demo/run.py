@@ -21,14 +21,14 @@ from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.supervisor import Supervisor
 from howdah_lab.demo import app as shop
-from howdah_lab.demo.ledger import DemoSnapshot, Ledger
 from howdah_lab.demo.screen import draw, line, summary
+from howdah_lab.demo.snapshot import DemoDatabase, DemoSnapshot
 from howdah_lab.demo.workload import Workload
 
 NODES = 2
 QUEUES = "mail:20,images:4,reports:1,webhooks,imports,reminders,stock,search,exports,clicks,orders"
 WORKER = ("-m", "howdah", "worker", "-a", "howdah_lab.demo.app:app", "-q", QUEUES)
-BEATS = (
+INTERVALS = (
     "--heartbeat",
     "1",
     "--lease",
@@ -40,7 +40,7 @@ READY_WITHIN = 30.0
 SETTLE_WITHIN = 5.0
 
 
-class Show:
+class DemoRun:
     """One demo on one database. It creates the schema of the shop and that of Howdah."""
 
     def __init__(
@@ -53,41 +53,41 @@ class Show:
         self._sockets = sockets
         self._address = address_of(sockets) if sockets else ""
         self._browse = browse
-        self._ledger = Ledger(database, name)
+        self._demo_database = DemoDatabase(database, name)
         self._workload = Workload(database, name)
-        self._over = asyncio.Event()
-        self._hurried = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._stopping_now = asyncio.Event()
         self._console = Console()
 
     async def run(self, seconds: float | None) -> int:
         """Run until a signal, or for this many seconds; returns the exit code."""
-        undo = on_signals(self._over.set, self._hurry)
+        undo = on_signals(self._stopping.set, self._stop_now)
         shop.app.connect_to(self._database.dsn, self._database.schema)
         shop.open_to(self._name)
         await migrate.migrate(self._database)
-        await self._ledger.open_shop()
+        await self._demo_database.create_tables()
         if self._sockets:
             click.echo(f"\n  dashboard  {click.style(self._address, bold=True)}\n")
         with tempfile.TemporaryFile() as output:
             try:
-                return await self._work(seconds, output)
+                return await self._run(seconds, output)
             finally:
                 undo()
                 await shop.app.close()
-                await self._ledger.close()
+                await self._demo_database.close()
 
     async def clear(self) -> None:
         """Drop both schemas."""
-        await self._ledger.close_shop()
-        await self._ledger.close()
+        await self._demo_database.drop_tables()
+        await self._demo_database.close()
 
-    def _hurry(self) -> None:
-        self._over.set()
-        self._hurried.set()
+    def _stop_now(self) -> None:
+        self._stopping.set()
+        self._stopping_now.set()
 
-    async def _work(self, seconds: float | None, output: IO[bytes]) -> int:
+    async def _run(self, seconds: float | None, output: IO[bytes]) -> int:
         supervisor = Supervisor(
-            [[sys.executable, *WORKER, *BEATS]] * NODES,
+            [[sys.executable, *WORKER, *INTERVALS]] * NODES,
             environment=self._environment(),
             folder="/",  # a folder without configuration, so that no howdah.toml of the current project is read
             output=output,
@@ -108,7 +108,7 @@ class Show:
         finally:
             stop.set()
             supervisor.stop()
-            if self._hurried.is_set():
+            if self._stopping_now.is_set():
                 supervisor.stop()
             code = await self._ended(nodes, supervisor)
             await dashboard
@@ -116,10 +116,10 @@ class Show:
             output.seek(0)
             click.echo(output.read()[-4000:].decode(errors="replace"), err=True)
             click.echo(f"howdah: the nodes ended with code {code}", err=True)
-        verdict = await self._ledger.check(self._workload.enqueued, self._workload.photographed)
-        for text in summary(verdict, self._workload, took, await self._ledger.waits()):
+        result = await self._demo_database.check(self._workload.enqueued, self._workload.photographed)
+        for text in summary(result, self._workload, took, await self._demo_database.waits()):
             click.echo(text)
-        return 0 if verdict.good and not code else 1
+        return 0 if result.good and not code else 1
 
     async def _serve(self, stop: asyncio.Event) -> None:
         if self._sockets:
@@ -136,9 +136,9 @@ class Show:
     async def _ready(self, nodes: asyncio.Task[int]) -> None:
         deadline = time.monotonic() + READY_WITHIN
         while not self._gone(nodes) and time.monotonic() < deadline:
-            if len(await self._ledger.nodes()) >= NODES:
+            if len(await self._demo_database.nodes()) >= NODES:
                 return
-            await wait(self._over, 0.05)
+            await wait(self._stopping, 0.05)
 
     async def _watch(self, nodes: asyncio.Task[int], began: float, seconds: float | None) -> None:
         terminal = self._console.is_terminal
@@ -148,38 +148,38 @@ class Show:
             if live:
                 live.start()
             while not self._gone(nodes):
-                look, passed = await self._ledger.look(), time.monotonic() - began
-                self._show(look, passed, live)
+                snapshot, passed = await self._demo_database.snapshot(), time.monotonic() - began
+                self._draw(snapshot, passed, live)
                 left = float("inf") if seconds is None else seconds - passed
                 if left <= 0:
                     return
-                await wait(self._over, min(pause - (time.monotonic() - began) % pause, left))
+                await wait(self._stopping, min(pause - (time.monotonic() - began) % pause, left))
         finally:
             if live:
                 live.stop()
 
-    def _show(self, look: DemoSnapshot, passed: float, live: Live | None) -> None:
-        rates = list(self._ledger.rates)
+    def _draw(self, snapshot: DemoSnapshot, passed: float, live: Live | None) -> None:
+        rates = list(self._demo_database.rates)
         if live:
-            live.update(draw(look, self._workload, rates, passed, self._title, self._address), refresh=True)
+            live.update(draw(snapshot, self._workload, rates, passed, self._title, self._address), refresh=True)
         else:
-            click.echo(line(look, self._workload, rates, passed))
+            click.echo(line(snapshot, self._workload, rates, passed))
 
     async def _settle(self) -> None:
         """Let the nodes finish queued jobs and consume all events, unless a second signal arrives."""
         deadline = time.monotonic() + SETTLE_WITHIN
-        while not self._over.is_set() and time.monotonic() < deadline:
-            if (await self._ledger.look()).idle:
+        while not self._stopping.is_set() and time.monotonic() < deadline:
+            if (await self._demo_database.snapshot()).idle:
                 return
-            await wait(self._over, 0.1)
+            await wait(self._stopping, 0.1)
 
     async def _ended(self, nodes: asyncio.Task[int], supervisor: Supervisor) -> int:
-        hurrying = asyncio.create_task(self._hurried.wait())
-        await asyncio.wait({nodes, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+        stopping_now = asyncio.create_task(self._stopping_now.wait())
+        await asyncio.wait({nodes, stopping_now}, return_when=asyncio.FIRST_COMPLETED)
         if not nodes.done():
             supervisor.stop()
-        hurrying.cancel()
+        stopping_now.cancel()
         return await nodes
 
     def _gone(self, nodes: asyncio.Task[int]) -> bool:
-        return self._over.is_set() or nodes.done()
+        return self._stopping.is_set() or nodes.done()

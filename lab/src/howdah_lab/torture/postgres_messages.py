@@ -11,7 +11,7 @@ SHOWN = 60
 """Characters that are kept of a statement: its first line tells which one it is."""
 
 
-class Talk:
+class ClientMessages:
     """The messages of one client, in whatever pieces they arrive."""
 
     def __init__(self) -> None:
@@ -20,10 +20,10 @@ class Talk:
         self._rest = bytearray()
         self._begun = False
         self._foreign = False
-        self._named: dict[bytes, str] = {}
-        self._said: set[str] = set()
+        self._statements: dict[bytes, str] = {}
+        self._executed: set[str] = set()
 
-    def hear(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Take what the client sent."""
         if self._foreign:
             return
@@ -34,13 +34,13 @@ class Talk:
             else:
                 self._begin(message)
 
-    def said(self, beginning: str) -> bool:
+    def executed(self, beginning: str) -> bool:
         """Return whether the client has run a statement that begins like this since its connection was idle last."""
-        return any(statement.startswith(beginning) for statement in self._said)
+        return any(statement.startswith(beginning) for statement in self._executed)
 
-    def forget(self) -> None:
+    def end_transaction(self) -> None:
         """The transaction is over."""
-        self._said.clear()
+        self._executed.clear()
 
     def _next(self) -> bytes | None:
         """The next whole message: its kind, except for the first ones, its length and its content."""
@@ -70,14 +70,14 @@ class Talk:
     def _note(self, kind: bytes, content: bytes) -> None:
         if kind == b"P":  # Parse
             name, _, rest = content.partition(b"\0")
-            self._named[name] = _shown(rest)
+            self._statements[name] = _shown(rest)
         elif kind == b"B":  # Bind
             name = content.split(b"\0", 2)[1]
-            self._said.add(self._named.get(name, ""))
+            self._executed.add(self._statements.get(name, ""))
         elif kind == b"Q":
-            self._said.add(_shown(content))
+            self._executed.add(_shown(content))
         elif kind == b"C" and content[:1] == b"S":  # Close
-            self._named.pop(content[1:].rstrip(b"\0"), None)
+            self._statements.pop(content[1:].rstrip(b"\0"), None)
 
 
 def _shown(statement: bytes) -> str:

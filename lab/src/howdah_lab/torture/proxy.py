@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
-from howdah_lab.torture.talk import Talk
+from howdah_lab.torture.postgres_messages import ClientMessages
 
 Address = tuple[str, int]
 
@@ -35,14 +35,14 @@ TURN = 0.002
 
 
 @dataclass(eq=False, slots=True)
-class Wire:
+class ProxiedConnection:
     """One connection through the line."""
 
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter
     by: str = ""
     """The entrance it came through; see :meth:`Proxy.open`."""
-    talk: Talk = field(default_factory=Talk)
+    messages: ClientMessages = field(default_factory=ClientMessages)
     dead: bool = False
     """True if no data passes any more in either direction, although the connection stays open."""
     mute: bool = False
@@ -53,11 +53,11 @@ class Wire:
     @property
     def role(self) -> str:
         """The role in its application name."""
-        return self.talk.role
+        return self.messages.role
 
 
 @dataclass(eq=False, slots=True)
-class Awaited:
+class AwaitedReply:
     """An answer that is waited for."""
 
     role: str
@@ -66,13 +66,17 @@ class Awaited:
     first: Callable[[], Awaitable[object]] | None
     came: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def may_come(self, wire: Wire) -> bool:
+    def may_come(self, connection: ProxiedConnection) -> bool:
         """Return whether the answer can be to this connection."""
-        return wire.role == self.role and self.by in (None, wire.by) and wire.talk.said(self.statement)
+        return (
+            connection.role == self.role
+            and self.by in (None, connection.by)
+            and connection.messages.executed(self.statement)
+        )
 
-    def is_it(self, wire: Wire, data: bytes) -> bool:
+    def is_it(self, connection: ProxiedConnection, data: bytes) -> bool:
         """Return whether these bytes, which say that something was done, are that answer."""
-        return self.may_come(wire) and (not self.statement or _has_effect(data))
+        return self.may_come(connection) and (not self.statement or _has_effect(data))
 
 
 @dataclass(slots=True)
@@ -84,14 +88,14 @@ class Proxy:
     """Seconds everything takes longer, in each direction."""
     dark: bool = False
     """Nothing arrives, on new connections neither."""
-    wires: set[Wire] = field(default_factory=set)
+    connections: set[ProxiedConnection] = field(default_factory=set)
     opened: int = 0
     """Connections so far."""
-    _awaited: list[Awaited] = field(default_factory=list)
-    _alone: Wire | None = None
+    _awaited: list[AwaitedReply] = field(default_factory=list)
+    _alone: ProxiedConnection | None = None
     _alone_until: float = 0.0
     _servers: dict[str, asyncio.Server] = field(default_factory=dict)
-    _talks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def address(self) -> Address:
@@ -107,31 +111,31 @@ class Proxy:
         """Listen on another port, too, and remember of its connections that they came ``by`` that entrance."""
         self._servers[by] = await asyncio.start_server(partial(self._accept, by), "127.0.0.1", 0)
 
-    def of(self, role: str | None = None) -> list[Wire]:
+    def of(self, role: str | None = None) -> list[ProxiedConnection]:
         """The connections of one role, or all."""
-        return [wire for wire in self.wires if role is None or wire.role == role]
+        return [connection for connection in self.connections if role is None or connection.role == role]
 
     def cut(self, role: str | None = None) -> int:
         """Reset connections; returns how many."""
-        wires = self.of(role)
-        for wire in wires:
-            _reset(wire.client)
-            _reset(wire.server)
-        return len(wires)
+        connections = self.of(role)
+        for connection in connections:
+            _reset(connection.client)
+            _reset(connection.server)
+        return len(connections)
 
     def kill(self, role: str | None = None) -> int:
         """Let connections go dead, for as long as they last; new ones are alive. Returns how many."""
-        wires = self.of(role)
-        for wire in wires:
-            wire.dead = True
-        return len(wires)
+        connections = self.of(role)
+        for connection in connections:
+            connection.dead = True
+        return len(connections)
 
     def mute(self, role: str | None = None) -> int:
         """Lose of every connection the next answer that says something was done. Returns how many."""
-        wires = self.of(role)
-        for wire in wires:
-            wire.mute = True
-        return len(wires)
+        connections = self.of(role)
+        for connection in connections:
+            connection.mute = True
+        return len(connections)
 
     async def answered(
         self,
@@ -147,7 +151,7 @@ class Proxy:
         with this; it has to be committed, or have found something. Such a transaction has the server for itself, so
         that no commit of another one writes to the disk what its own did not; ``first`` is done right before it.
         """
-        awaited = Awaited(role, by, statement, first)
+        awaited = AwaitedReply(role, by, statement, first)
         self._awaited.append(awaited)
         try:
             await awaited.came.wait()
@@ -155,14 +159,14 @@ class Proxy:
             self._awaited.remove(awaited)
             self._alone = None
 
-    def heal(self) -> None:
+    def restore(self) -> None:
         """Everything passes again; what went dead is cut, as when a firewall drops its state."""
         self.dark, self.delay = False, 0.0
-        for wire in list(self.wires):
-            wire.mute = False
-            if wire.dead:
-                _reset(wire.client)
-                _reset(wire.server)
+        for connection in list(self.connections):
+            connection.mute = False
+            if connection.dead:
+                _reset(connection.client)
+                _reset(connection.server)
 
     async def __aenter__(self) -> Self:
         await self.open("")
@@ -172,17 +176,17 @@ class Proxy:
         for server in self._servers.values():
             server.close()
         self.cut()
-        for talk in list(self._talks):
-            talk.cancel()
-        await asyncio.gather(*self._talks, return_exceptions=True)
+        for messages in list(self._tasks):
+            messages.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _accept(self, by: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.opened += 1
-        talk = asyncio.create_task(self._talk(by, reader, writer))
-        self._talks.add(talk)
-        talk.add_done_callback(self._talks.discard)
+        messages = asyncio.create_task(self._serve(by, reader, writer))
+        self._tasks.add(messages)
+        messages.add_done_callback(self._tasks.discard)
 
-    async def _talk(self, by: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, by: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while self.dark:
                 await asyncio.sleep(0.05)
@@ -190,60 +194,62 @@ class Proxy:
         except OSError:
             _reset(writer)
             return
-        wire = Wire(writer, back, by)
-        self.wires.add(wire)
+        connection = ProxiedConnection(writer, back, by)
+        self.connections.add(connection)
         try:
-            await asyncio.gather(self._pump(wire, reader, back), self._pump(wire, there, writer))
+            await asyncio.gather(self._pump(connection, reader, back), self._pump(connection, there, writer))
         finally:
-            self.wires.discard(wire)
-            if self._alone is wire:
+            self.connections.discard(connection)
+            if self._alone is connection:
                 self._alone = None
             for end in (writer, back):
                 end.transport.abort()
 
-    async def _pump(self, wire: Wire, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, connection: ProxiedConnection, source: asyncio.StreamReader, sink: asyncio.StreamWriter
+    ) -> None:
         with suppress(OSError):
             while data := await source.read(CHUNK):
-                if sink is wire.server:
-                    wire.talk.hear(data)
+                if sink is connection.server:
+                    connection.messages.feed(data)
                     if self._awaited:
-                        await self._turn(wire)
-                    wire.asks = not data.endswith(FLUSH)
+                        await self._turn(connection)
+                    connection.asks = not data.endswith(FLUSH)
                 if self.delay:
                     await asyncio.sleep(self.delay)
-                while wire.dead or self.dark:
+                while connection.dead or self.dark:
                     await asyncio.sleep(0.05)
-                if sink is wire.client and self._is_lost(wire, data):
+                if sink is connection.client and self._is_lost(connection, data):
                     break
                 sink.write(data)
                 await sink.drain()
         _reset(sink)
 
-    def _is_lost(self, wire: Wire, data: bytes) -> bool:
+    def _is_lost(self, connection: ProxiedConnection, data: bytes) -> bool:
         """Take note of what a server says; returns whether it is not to arrive."""
         if _is_done(data):
-            if wire.mute:
+            if connection.mute:
                 return True
             for awaited in self._awaited:
-                if awaited.is_it(wire, data):
+                if awaited.is_it(connection, data):
                     awaited.came.set()
         if data[-len(IDLE) : -1] == READY:
-            wire.asks = False
+            connection.asks = False
         if data.endswith(IDLE):
-            wire.talk.forget()
-            if self._alone is wire and not any(awaited.came.is_set() for awaited in self._awaited):
+            connection.messages.end_transaction()
+            if self._alone is connection and not any(awaited.came.is_set() for awaited in self._awaited):
                 self._alone = None
         return False
 
-    async def _turn(self, wire: Wire) -> None:
+    async def _turn(self, connection: ProxiedConnection) -> None:
         """Wait while another connection has the server for itself; have it if the answer to this one is waited for."""
-        while self._alone not in (None, wire) and time.monotonic() < self._alone_until:
+        while self._alone not in (None, connection) and time.monotonic() < self._alone_until:
             await asyncio.sleep(TURN)
-        mine = [each for each in self._awaited if each.statement and each.may_come(wire)]
-        if self._alone is not wire and mine:
+        mine = [each for each in self._awaited if each.statement and each.may_come(connection)]
+        if self._alone is not connection and mine:
             quiet = time.monotonic() + QUIET
-            self._alone, self._alone_until = wire, quiet + ALONE
-            while any(other.asks for other in self.wires - {wire}) and time.monotonic() < quiet:
+            self._alone, self._alone_until = connection, quiet + ALONE
+            while any(other.asks for other in self.connections - {connection}) and time.monotonic() < quiet:
                 await asyncio.sleep(TURN)
             for each in mine:
                 if each.first is not None:
