@@ -6,13 +6,16 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import asyncpg
+
+from howdah_lab.torture.history import History
 from howdah_lab.torture.injection import Injection, RecoverySign
-from howdah_lab.torture.ledger import LedgerWriter
+from howdah_lab.torture.ledger import LedgerEntry, LedgerWriter
 from howdah_lab.torture.load import Load
 from howdah_lab.torture.processes import NodeIntervals, RunProcess, RunProcesses
 from howdah_lab.torture.proxy import Proxy
@@ -134,3 +137,14 @@ def through(dsn: str, proxy: Proxy, by: str = "") -> str:
     host, port = proxy.entrance(by)
     credentials, at, _ = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=f"{credentials}{at}{host}:{port}"))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckInput:
+    """History of a run, and a connection to read further tables. All processes have exited."""
+
+    context: RunContext
+    conn: asyncpg.Connection
+    sql: Mapping[str, str]
+    history: History
+    entries: Sequence[LedgerEntry]

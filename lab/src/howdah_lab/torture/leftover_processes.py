@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from howdah_lab.torture.checker import Violation, finding
-from howdah_lab.torture.faults.fault import CheckInput
+from howdah_lab.torture.context import CheckInput
 from howdah_lab.torture.ledger import FOLDER
 
 EXIT_TIMEOUT = 10.0

@@ -18,9 +18,8 @@ from howdah.postgres import migrate, sql
 from howdah.postgres.database import BROKEN, Database
 from howdah_lab.torture import guards, history
 from howdah_lab.torture.checker import check
-from howdah_lab.torture.context import RunContext, through
+from howdah_lab.torture.context import CheckInput, RunContext, through
 from howdah_lab.torture.faults import Fault
-from howdah_lab.torture.faults.fault import CheckInput
 from howdah_lab.torture.ledger import LedgerWriter
 from howdah_lab.torture.liveness import stuck
 from howdah_lab.torture.load import Load

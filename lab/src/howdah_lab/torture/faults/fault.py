@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-import asyncpg
-
 from howdah_lab.torture.checker import Violation
-from howdah_lab.torture.context import RunContext
-from howdah_lab.torture.history import History
-from howdah_lab.torture.ledger import LedgerEntry
-
-
-@dataclass(frozen=True, slots=True)
-class CheckInput:
-    """History of a run, and a connection to read further tables. All processes have exited."""
-
-    context: RunContext
-    conn: asyncpg.Connection
-    sql: Mapping[str, str]
-    history: History
-    entries: Sequence[LedgerEntry]
-
+from howdah_lab.torture.context import CheckInput, RunContext
 
 Inject = Callable[[RunContext], Awaitable[None]]
 Verify = Callable[[CheckInput], Awaitable[list[Violation]]]

@@ -8,9 +8,9 @@ from collections import defaultdict
 
 from howdah.node.contact import grace_of
 from howdah_lab.torture.checker import Violation, finding
-from howdah_lab.torture.context import RunContext
+from howdah_lab.torture.context import CheckInput, RunContext
 from howdah_lab.torture.faults.connections import NOTICED
-from howdah_lab.torture.faults.fault import CheckInput, Fault
+from howdah_lab.torture.faults.fault import Fault
 from howdah_lab.torture.servers.ports import answers
 
 LONGER = (1.3, 2.0)

@@ -7,9 +7,9 @@ import signal
 import time
 
 from howdah_lab.torture.checker import Violation
-from howdah_lab.torture.context import RunContext
+from howdah_lab.torture.context import CheckInput, RunContext
 from howdah_lab.torture.declaration_check import AddedEvent, CurrentDeclaration, ReleaseHistory, ScheduledJob, check
-from howdah_lab.torture.faults.fault import CheckInput, Fault
+from howdah_lab.torture.faults.fault import Fault
 from howdah_lab.torture.faults.processes import end
 from howdah_lab.torture.processes import RunProcess
 from howdah_lab.torture.release import NEW, OLD, RELEASE, STALLED_AFTER

@@ -8,8 +8,8 @@ import asyncpg
 
 from howdah_lab.torture.ack_moments import ROW_COMMITTED, ROWS_RECORDED
 from howdah_lab.torture.checker import Violation, finding
-from howdah_lab.torture.context import RunContext
-from howdah_lab.torture.faults.fault import CheckInput, Fault
+from howdah_lab.torture.context import CheckInput, RunContext
+from howdah_lab.torture.faults.fault import Fault
 from howdah_lab.torture.faults.processes import stop
 from howdah_lab.torture.faults.server import down
 from howdah_lab.torture.rows import HARM, STALLED_AFTER, STATES
