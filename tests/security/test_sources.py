@@ -66,7 +66,6 @@ EXCEPTIONS = {
 }
 """Every `noqa: S…` in the sources but for S311, and why the rule does not hold there."""
 JITTER = {
-    "bench/latency.py",
     "bench/scenarios/event_latency.py",
     "bench/scenarios/remote_workers.py",
     "bench/simulated_workers.py",

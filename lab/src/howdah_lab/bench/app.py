@@ -1,17 +1,14 @@
-"""Tasks of the benchmark. They do next to nothing, so that the overhead of Howdah is measured."""
+"""Tasks of the scenarios that measure Howdah only. They do next to nothing, so that its overhead is measured."""
 
 from __future__ import annotations
 
 import time
-from functools import cache
 from typing import Any
 
-from howdah import Howdah, NewJob, Transaction, current_job
-from howdah.postgres import sql
+from howdah import Howdah, NewJob
 from howdah.task import Task
 
 SCHEMA = "howdah_bench"
-QUEUE = "default"
 
 app = Howdah(schema=SCHEMA)
 
@@ -24,17 +21,6 @@ unsettled: list[float] = []
 @app.task
 async def nothing(user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
     """Arguments as an application would have them, some 90 bytes of JSON."""
-
-
-@app.task
-def nothing_in_a_thread(user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
-    """The same as a plain function."""
-
-
-@app.task(transactional=True)
-async def insert_one(tx: Transaction, user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
-    """One insert, in one commit with the completion of the job."""
-    await tx.execute(_insert(), current_job().id)
 
 
 @app.task
@@ -51,8 +37,3 @@ def make(task: Task[..., Any], number: int) -> NewJob:
 def arguments(number: int) -> tuple[int, str, str, int, list[str]]:
     """Return the arguments of the job with this number."""
     return 100_000 + number, f"user{number}@example.com", "welcome", number % 17, ["a", "b"]
-
-
-@cache
-def _insert() -> str:
-    return sql.load("howdah_lab.bench", schema=app.database.schema)["insert_effect"]

@@ -8,7 +8,7 @@ from statistics import harmonic_mean
 
 from howdah_lab.bench.events import statements
 from howdah_lab.bench.figure import Figure
-from howdah_lab.bench.plan import Plan
+from howdah_lab.bench.scenario import Plan
 
 SLICES = 6
 """Of a round: a multiple of three, so that each way comes first equally often."""

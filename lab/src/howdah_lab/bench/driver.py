@@ -1,4 +1,4 @@
-"""Driver: a process of a rival, told one line at a time; and what that process costs, seen from outside."""
+"""Driver of a system: a process that executes one command per line, and its CPU time and memory from outside."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from typing import Any, Self
 import msgspec
 
 from howdah.errors import HowdahError
+from howdah_lab.bench.howdah_process import tail
 from howdah_lab.bench.system import KIT, SYSTEMS
 
-PATIENCE = 180.0
+ANSWER_TIMEOUT = 180.0
+"""Seconds."""
 LONGEST_LINE = 2**24
 DIE_WITH_PARENT = 1
 PEAK = re.compile(r"^VmHWM:\s*(\d+)", re.MULTILINE)
 
 
 class DriverFailed(HowdahError):
-    """A rival did not do what it was told; says what it answered."""
+    """A driver failed; the message has its answer and its output."""
 
 
 class Driver:
@@ -56,7 +58,7 @@ class Driver:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # its database is dropped next, so there is nothing to leave in order
+        # its database is dropped next, so it need not clean up
         process = self._running
         with suppress(ProcessLookupError):
             process.kill()
@@ -68,52 +70,47 @@ class Driver:
         assert self._process is not None
         return self._process
 
-    async def ask(self, *words: object, patience: float = PATIENCE) -> dict[str, Any]:
-        """Tell it one thing and wait for the answer."""
+    async def ask(self, *words: object, timeout: float = ANSWER_TIMEOUT) -> dict[str, Any]:
+        """Send one command and return the answer."""
         process, line = self._running, " ".join(map(str, words))
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             process.stdin.write(line.encode() + b"\n")
-            said = await asyncio.wait_for(process.stdout.readline(), patience)
+            said = await asyncio.wait_for(process.stdout.readline(), timeout)
         except TimeoutError:
-            raise DriverFailed(f"no answer to `{line}` in {patience:g} s{self._said()}") from None
+            raise DriverFailed(f"no answer to `{line}` in {timeout:g} s{tail(self._log)}") from None
         except ConnectionError:
             said = b""
         if not said:
-            raise DriverFailed(f"it ended at `{line}`{self._said()}")
+            raise DriverFailed(f"it exited at `{line}`{tail(self._log)}")
         answer: dict[str, Any] = msgspec.json.decode(said)
         if error := answer.get("error"):
-            raise DriverFailed(f"`{line}`: {error}{self._said()}")
+            raise DriverFailed(f"`{line}`: {error}{tail(self._log)}")
         return answer
 
     def freeze(self) -> None:
-        """Stop the whole process where it stands."""
+        """Stop the whole process (SIGSTOP)."""
         self._running.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Continue the process (SIGCONT)."""
         self._running.send_signal(signal.SIGCONT)
 
     @property
     def cpu(self) -> float:
-        """Seconds of CPU it has used."""
+        """Seconds of CPU used so far."""
         return cpu_of(self._running.pid)
 
     @property
     def peak_memory(self) -> float:
-        """Most megabytes it had in memory at once."""
+        """Peak of its resident memory in megabytes."""
         text = Path(f"/proc/{self._running.pid}/status").read_text()
         return sum(int(size) for size in PEAK.findall(text)) / 1024
 
-    def _said(self) -> str:
-        self._log.seek(0)
-        said = self._log.read()[-1500:].decode(errors="replace").strip()
-        return f"; it said:\n{said}" if said else ""
-
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU of a process with all its threads, also those that have ended; 0 when it is gone."""
+    """Return the seconds of CPU of a process with all its threads, also of ended ones; 0 if it is gone."""
     # the number of a process's CPU clock, as clock_getcpuclockid makes it: finer than the ticks in /proc
     try:
         return time.clock_gettime((~pid << 3) | 2)
@@ -122,6 +119,6 @@ def cpu_of(pid: int) -> float:
 
 
 def die_with_parent() -> None:
-    """Run in a child before its program: it ends with us, however we end. A frozen one would not see its stdin end."""
+    """Let a child be killed with this process. A frozen child would not see the end of its stdin."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)

@@ -10,7 +10,7 @@ import msgspec
 from howdah.postgres import sql
 from howdah_lab.bench.app import app, arguments
 from howdah_lab.bench.bench_schema import CheckFailed
-from howdah_lab.bench.plan import Plan
+from howdah_lab.bench.scenario import Plan
 
 PER_STREAM = 4
 """Appends to one stream: one in four makes a new one."""

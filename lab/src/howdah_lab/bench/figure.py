@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from statistics import median
+from statistics import median, quantiles
 
 import asyncpg
 
-from howdah.postgres.database import Database, host_of
 from howdah.version import __version__
 
 SETTINGS = ("fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size")
@@ -36,22 +35,6 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """Result of one scenario."""
-
-    scenario: str
-    about: str
-    jobs: int
-    """In one round."""
-    seconds: float
-    figures: Sequence[Figure] = ()
-    error: str | None = None
-    """Why there are no figures."""
-    left_out: str | None = None
-    """Missing requirement on this machine; not a failure."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """The machine and the server of the measurement."""
 
@@ -63,6 +46,7 @@ class Environment:
     """With it, every handler runs in a span."""
     postgresql: str
     server: str
+    """Host of the database; of a PostgreSQL of the benchmark no folder, because results are published."""
     cores: int
     load: float
     """Of the last minute before the start."""
@@ -79,7 +63,18 @@ class Environment:
         return self.settings["fsync"] == "on" and self.settings["synchronous_commit"] != "off"
 
 
-async def look_around(database: Database, conn: asyncpg.Connection) -> Environment:
+def percentile(seconds: Sequence[float], rank: int) -> float:
+    """Return a percentile in milliseconds.
+
+    >>> percentile([0.001, 0.002, 0.003], 50)
+    2.0
+    """
+    if len(seconds) == 1:
+        return seconds[0] * 1e3
+    return quantiles(seconds, n=100, method="inclusive")[rank - 1] * 1e3
+
+
+async def look_around(conn: asyncpg.Connection, server: str) -> Environment:
     """Return the versions of this machine, Python and server."""
     settings = {name: str(await conn.fetchval("select current_setting($1)", name)) for name in SETTINGS}
     return Environment(
@@ -88,7 +83,7 @@ async def look_around(database: Database, conn: asyncpg.Connection) -> Environme
         uvloop=_version("uvloop"),
         opentelemetry=_version("opentelemetry-api") if _imports("opentelemetry.trace") else None,
         postgresql=str(await conn.fetchval("select current_setting('server_version')")),
-        server=host_of(database.dsn),
+        server=server,
         cores=len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
         load=os.getloadavg()[0],
         settings=settings,

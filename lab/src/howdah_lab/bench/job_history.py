@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from howdah.postgres import sql
 from howdah_lab.bench.bench_schema import CheckFailed
-from howdah_lab.bench.plan import Plan
+from howdah_lab.bench.scenario import Plan
 
 BLOCK = 250_000
 """Jobs put in by one statement."""

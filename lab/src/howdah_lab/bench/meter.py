@@ -1,6 +1,6 @@
-"""Meter in a measured node: reports start, end and CPU time of the work over stdin and stdout.
+"""Meter in a node with a measured consumer: reports start, end and CPU time of the work over stdin and stdout.
 
-It listens to telemetry, which comes in batches, so it costs next to nothing per job.
+It listens to telemetry, which comes in batches, so it costs next to nothing per event.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from howdah import telemetry
-from howdah.outcome import Acks, Outcome
 from howdah_lab.bench.app import delays, unsettled
 
 RESET, READ = b"0", b"?"
@@ -26,14 +25,14 @@ class MeterReading(msgspec.Struct):
     started: bool = False
     """True if the node is registered and at work."""
     claimed: float | None = None
-    """When the first claim that found work began, or the first consumer."""
+    """When the consumer started."""
     acked: float | None = None
-    """When the last outcome was surely committed."""
+    """When the last batch was committed."""
     done: int = 0
     other: int = 0
-    """Jobs that did not end as done, without released ones; failures of consumers."""
+    """Failed batches."""
     cpu: float = 0.0
-    """Seconds of CPU of the whole process up to the last outcome."""
+    """Seconds of CPU of the whole process up to the last commit."""
     delays: list[float] = []
     settled: list[float] = []
     """Seconds from the append call to the commit of the batch, of every event that was probed."""
@@ -50,16 +49,6 @@ class Meter:
         """Note one telemetry event."""
         reading = self._reading
         match name:
-            case "job.claim" if reading.claimed is None:
-                reading.claimed = time.monotonic() - facts["seconds"]
-            case "job.ack":
-                reading.acked = time.monotonic()
-                reading.cpu = time.process_time() - self._cpu
-                for (_, _, outcome), each in Acks.of(facts["acks"]).took.items():
-                    if outcome is Outcome.OK:
-                        reading.done += len(each)
-                    elif outcome is not Outcome.RELEASED:
-                        reading.other += len(each)
             case "consumer.start" if reading.claimed is None:
                 reading.claimed = time.monotonic()
             case "consumer.batch":

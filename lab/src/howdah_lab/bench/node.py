@@ -1,4 +1,4 @@
-"""The applications of measured nodes: the tasks of the benchmark, or one of its consumers, with a meter.
+"""The applications of nodes with a measured consumer, each with a meter.
 
 Only nodes import this.
 """
@@ -6,11 +6,8 @@ Only nodes import this.
 from __future__ import annotations
 
 from howdah import Howdah
-from howdah_lab.bench.app import app
 from howdah_lab.bench.consumers import APPS
 from howdah_lab.bench.meter import install
-
-__all__ = ["app"]
 
 install()
 

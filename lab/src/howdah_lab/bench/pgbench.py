@@ -17,7 +17,7 @@ from howdah.postgres.embedded import server as embedded
 from howdah_lab.bench import events
 from howdah_lab.bench.append_variants import SLICES, Ways
 from howdah_lab.bench.figure import Figure
-from howdah_lab.bench.plan import Plan
+from howdah_lab.bench.scenario import Plan
 
 PATIENCE = 300.0
 MORE = 5

@@ -1,143 +1,145 @@
-"""ScenarioRun: every scenario with every rival, in turn, round by round; one that fails does not hide the others."""
+"""Runs every scenario with every system, in turn, round by round. A failure does not stop the other runs."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
-from howdah.postgres.database import Database
 from howdah_lab.bench import environment
-from howdah_lab.bench.figure import look_around
+from howdah_lab.bench.figure import Figure, look_around
 from howdah_lab.bench.results import Results, ScenarioRun
-from howdah_lab.bench.scenario import Scenario, Setting
-from howdah_lab.bench.scenarios import ceiling, decay, drain, enqueue, latency
-from howdah_lab.bench.server import PostgreSQL, Redis
-from howdah_lab.bench.session import Testbed
-from howdah_lab.bench.system import System
+from howdah_lab.bench.scenario import LeftOut, Plan, Scenario
+from howdah_lab.bench.scenarios import ceiling
+from howdah_lab.bench.session import Workbench
+from howdah_lab.bench.system import OURS, System
 
-SCENARIOS = {
-    scenario.name: scenario
-    for scenario in (
-        enqueue.SCENARIO,
-        drain.SCENARIO,
-        drain.TWO,
-        latency.SCENARIO,
-        latency.COMING_DUE,
-        decay.SCENARIO,
-        decay.HISTORY,
-        decay.GROWTH,
-        drain.GROWING,
-    )
-}
-LONGEST = 300.0
-"""Seconds one run may take."""
+LONGEST_RUN = 300.0
+"""Seconds that one run in a comparison may take."""
 
 Step = tuple[str, str, int]
-"""Scenario, rival and round."""
+"""Scenario, system and round."""
 
 
-def plan(rivals: Sequence[System], scenarios: Sequence[Scenario], rounds: int) -> list[Step]:
-    """The order: round by round, so that we and all rivals are measured within minutes of each other."""
+def plan(systems: Sequence[System], scenarios: Sequence[Scenario], rounds: int) -> list[Step]:
+    """Return the order: round by round, so that all systems are measured within minutes of each other."""
     steps: list[Step] = []
     for scenario in scenarios:
-        for number in range(1, rounds + 1):
+        for number in range(1, scenario.rounds(rounds) + 1):
             if scenario.name == "enqueue":
                 steps.append((ceiling.NAME, ceiling.NAME, number))
-            steps += [(scenario.name, rival.name, number) for rival in rivals if scenario.takes(rival)]
+            steps += [(scenario.name, system.name, number) for system in systems if scenario.takes(system)]
     return steps
 
 
-class Benchmark:
-    """From the first environment to the last run; what is measured goes into the results as it comes."""
+class Runner:
+    """Prepares the systems and measures all that the results lack."""
 
-    def __init__(self, results: Results, save: Callable[[], None], say: Callable[[str], None]) -> None:
-        self._record = results
+    def __init__(
+        self,
+        results: Results,
+        *,
+        comparing: bool = False,
+        save: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = lambda text: None,
+        begin: Callable[[Step], None] = lambda step: None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``begin`` is called before every run, ``tick`` after every round, ``say`` with messages for the user."""
+        self._results = results
+        self._comparing = comparing
         self._save = save
         self._say = say
+        self._begin = begin
+        self._tick = tick
 
-    async def run(self, rivals: Sequence[System], scenarios: Sequence[Scenario], tick: Callable[[Step], None]) -> None:
-        """Measure what the results does not have yet."""
-        load = os.getloadavg()[0]  # before the environments are made, which is work too
-        commands = self._environments(rivals)
-        redis = Redis()
+    async def run(self, workbench: Workbench, systems: Sequence[System], scenarios: Sequence[Scenario]) -> None:
+        """Measure."""
+        place = await look_around(workbench.postgresql.conn, workbench.postgresql.server)
+        self._results.place = msgspec.to_builtins(place) | {"busy": place.busy, "durable": place.durable}
+        self._save()
+        ready = [
+            system for system in systems if self._install(workbench, system) and await self._set_up(workbench, system)
+        ]
+        by_name = {system.name: system for system in ready}
+        chosen = {scenario.name: scenario for scenario in scenarios} | {ceiling.NAME: ceiling.SCENARIO}
+        for step in plan(ready, scenarios, self._results.rounds):
+            self._begin(step)
+            if not self._results.has(*step):
+                self._results.add(await self._step(workbench, chosen[step[0]], step, by_name))
+                self._save()
+
+    def _install(self, workbench: Workbench, system: System) -> bool:
+        if not environment.is_prepared(system):
+            self._say(f"installing {system.title}")
         try:
-            async with PostgreSQL() as postgresql:
-                self._arena = Testbed(postgresql, redis, commands)
-                await self._look_around(postgresql, load)
-                able = [rival for rival in rivals if rival.name in commands and await self._set_up(rival)]
-                for step in plan(able, scenarios, self._record.rounds):
-                    tick(step)
-                    if not self._record.has(*step):
-                        self._record.add(await self._step(step, {rival.name: rival for rival in able}))
-                        self._save()
-        finally:
-            redis.stop()
-
-    def _environments(self, rivals: Sequence[System]) -> dict[str, list[str]]:
-        commands = {}
-        for rival in rivals:
-            if not environment.is_prepared(rival):
-                self._say(f"making the environment of {rival.title}")
-            try:
-                commands[rival.name] = environment.prepare(rival)
-                self._record.missing.pop(rival.name, None)
-            except environment.Missing as missing:
-                self._miss(rival, str(missing))
-        return commands
-
-    async def _set_up(self, rival: System) -> bool:
-        try:
-            self._record.rivals[rival.name] = await self._arena.prepare(rival)
-        except Exception as error:
-            self._miss(rival, f"{type(error).__name__}: {error}")
+            workbench.commands[system.name] = environment.prepare(system)
+        except environment.NotInstalled as missing:
+            self._miss(system, str(missing))
             return False
         return True
 
-    def _miss(self, rival: System, reason: str) -> None:
-        self._record.missing[rival.name] = reason
-        self._say(f"{rival.title} cannot run: {reason}")
-        self._save()
-
-    async def _look_around(self, postgresql: PostgreSQL, load: float) -> None:
-        place = replace(await look_around(Database(postgresql.dsn("postgres")), postgresql.conn), load=load)
-        said: dict[str, Any] = msgspec.to_builtins(place)
-        said.pop("server")  # a folder of this machine
-        self._record.place = said | {"busy": place.busy}
-        self._save()
-
-    async def _step(self, step: Step, rivals: dict[str, System]) -> ScenarioRun:
-        scenario, rival, number = step
-        began, figures, error = time.monotonic(), {}, None
+    async def _set_up(self, workbench: Workbench, system: System) -> bool:
         try:
-            async with asyncio.timeout(LONGEST):
-                figures = await self._measure(scenario, rivals.get(rival))
-        except TimeoutError:
-            error = f"it took longer than {LONGEST:g} s"
+            self._results.systems[system.name] = await workbench.prepare(system)
+        except Exception as error:
+            self._miss(system, f"{type(error).__name__}: {error}")
+            return False
+        self._results.missing.pop(system.name, None)
+        return True
+
+    def _miss(self, system: System, reason: str) -> None:
+        self._results.missing[system.name] = reason
+        self._say(f"{system.title} cannot run: {reason}")
+        self._save()
+
+    async def _step(
+        self, workbench: Workbench, scenario: Scenario, step: Step, systems: Mapping[str, System]
+    ) -> ScenarioRun:
+        name, system, number = step
+        run = ScenarioRun(scenario=name, system=system, round=number, seconds=0.0)
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(LONGEST_RUN if self._comparing else None):
+                figures = await self._measure(workbench, scenario, systems.get(system, systems[OURS]))
+        except LeftOut as missing:
+            run.left_out = str(missing)
         except Exception as raised:
-            error = f"{type(raised).__name__}: {raised}"
-        if error:
-            self._say(f"{scenario} of {rival} failed: {error}")
-        seconds = round(time.monotonic() - began, 2)
-        return ScenarioRun(scenario=scenario, rival=rival, round=number, seconds=seconds, figures=figures, error=error)
+            run.error = f"{type(raised).__name__}: {raised}".removesuffix(": ")
+        else:
+            run.figures, run.units = figures
+        if run.error:
+            self._say(f"{name} of {system} failed: {run.error}")
+        run.seconds = round(time.monotonic() - began, 2)
+        return run
 
-    async def _measure(self, scenario: str, rival: System | None) -> dict[str, float]:
-        if rival is None:
-            return await ceiling.measure(self._arena.postgresql, self._record.scale)
-        return await SCENARIOS[scenario].measure(Setting(testbed=self._arena, rival=rival, scale=self._record.scale))
+    async def _measure(
+        self, workbench: Workbench, scenario: Scenario, system: System
+    ) -> tuple[dict[str, float | list[float]], dict[str, str]]:
+        plan = Plan(
+            workbench=workbench,
+            system=system,
+            scale=self._results.scale,
+            jobs=scenario.jobs(self._results.scale),
+            rounds=self._results.rounds if scenario.name != ceiling.NAME else 1,
+            processes=self._results.processes,
+            comparing=self._comparing,
+            tick=self._tick,
+        )
+        async with AsyncExitStack() as stack:
+            if scenario.ours_only:
+                plan = replace(plan, own_schema=await stack.enter_async_context(workbench.own_schema()))
+            return _split(await scenario.measure(plan))
 
 
-def begin(scale: float, rounds: int) -> Results:
-    """A results with nothing in it."""
-    return Results(scale=scale, rounds=rounds, began=now())
-
-
-def now() -> str:
-    """For people."""
-    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+def _split(
+    measured: Mapping[str, float] | Sequence[Figure],
+) -> tuple[dict[str, float | list[float]], dict[str, str]]:
+    """Return the values by name, and the units of figures that have one."""
+    if isinstance(measured, Mapping):
+        return dict(measured), {}
+    return {each.name: list(each.rounds) for each in measured}, {each.name: each.unit for each in measured}

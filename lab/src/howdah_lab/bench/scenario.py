@@ -1,12 +1,22 @@
-"""Scenario: one thing that is measured, and the figures that come of it."""
+"""Scenarios of the benchmark, and the parameters of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from howdah_lab.bench.session import Testbed
+from howdah.errors import HowdahError
+from howdah_lab.bench.bench_schema import BenchSchema
+from howdah_lab.bench.figure import Figure
+from howdah_lab.bench.session import Workbench
 from howdah_lab.bench.system import OURS, System
+
+JOBS = 50_000
+"""Jobs in one round of drain, at scale 1."""
+
+
+class LeftOut(HowdahError):
+    """A scenario cannot be measured here; the message names what it needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,16 +33,34 @@ class Quantity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """Parameters of a scenario."""
+class Plan:
+    """Parameters of one run: a scenario with a system."""
 
-    testbed: Testbed
-    rival: System
-    scale: float
+    workbench: Workbench
+    system: System
+    scale: float = 1.0
+    """Fraction of the jobs."""
+    jobs: int = JOBS
+    """In one round of this scenario."""
+    rounds: int = 1
+    """Rounds of a scenario that repeats them itself."""
+    processes: int = 1
+    """Worker processes, where a scenario does not set their number."""
+    comparing: bool = False
+    """True if rivals are measured in turn with Howdah: short measurements are repeated more often."""
+    tick: Callable[[], None] = lambda: None
+    """Called after every round of a scenario that repeats them itself."""
+    own_schema: BenchSchema | None = None
 
-    def jobs(self, most: int, what: str, *, of: int = 1, seconds: float = 1.5) -> int:
+    @property
+    def schema(self) -> BenchSchema:
+        """The empty schema of a scenario that measures Howdah only."""
+        assert self.own_schema is not None
+        return self.own_schema
+
+    def jobs_of(self, most: int, what: str, *, of: int = 1, seconds: float = 1.5) -> int:
         """Return the jobs of one run with this system: a multiple of ``of``, and at least that."""
-        wanted = round(self.rival.jobs(most, what, seconds) * self.scale)
+        wanted = round(self.system.jobs(most, what, seconds) * self.scale)
         return max(1, wanted // of) * of
 
 
@@ -42,16 +70,41 @@ class Scenario:
 
     name: str
     about: str
-    quantities: Mapping[str, Quantity]
-    measure: Callable[[Setting], Awaitable[dict[str, float]]]
-    """Returns figures by the names of quantities; those a rival cannot do are left out."""
+    measure: Callable[[Plan], Awaitable[Mapping[str, float] | Sequence[Figure]]]
+    """Return figures by the names of ``quantities``, without those that the system cannot do; or finished figures."""
+    quantities: Mapping[str, Quantity] = field(default_factory=dict)
+    """Empty if the scenario names its figures itself."""
+    share: float = 1.0
+    """Jobs of one round, as a fraction of ``--jobs``."""
+    default: bool = True
+    """True if `howdah bench` measures it unless others are named."""
+    compared: bool = True
+    """True if comparisons with rivals measure it unless others are named."""
     close_only: bool = False
-    """Only we and the closest rivals."""
+    """True if only Howdah and its closest rivals are measured."""
+    ours_only: bool = False
+    """True if it measures Howdah only: in a schema of its own, all rounds in one run."""
     needs: str | None = None
-    """The kind without which a rival is left out."""
+    """The kind without which a system is left out."""
+    parts: int = 1
+    """Passes through all rounds, where the scenario repeats them itself."""
+    once: bool = False
+    """True if it always has a single round."""
 
-    def takes(self, rival: System) -> bool:
-        """Return whether this rival is measured."""
-        if self.needs and self.needs not in rival.kinds:
+    def takes(self, system: System) -> bool:
+        """Return whether this system is measured."""
+        if self.needs and self.needs not in system.kinds:
             return False
-        return rival.name == OURS or rival.close or not self.close_only
+        return system.name == OURS or not (self.ours_only or (self.close_only and not system.close))
+
+    def jobs(self, scale: float) -> int:
+        """Return the jobs of one round."""
+        return max(1, round(JOBS * scale * self.share))
+
+    def rounds(self, wanted: int) -> int:
+        """Return the number of runs: one, if the scenario repeats the rounds itself."""
+        return 1 if self.ours_only else wanted
+
+    def ticks(self, rounds: int) -> int:
+        """Return how often ``tick`` is called in one run."""
+        return (1 if self.once else self.parts * rounds) if self.ours_only else 1

@@ -1,8 +1,9 @@
-"""Session: one rival on a fresh database, with a client that enqueues and workers that are frozen while it fills."""
+"""Workbench and sessions: a system on a fresh database, with a client that enqueues and workers to measure."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,134 +12,171 @@ from typing import Any
 
 import asyncpg
 
-from howdah_lab.bench.bench_schema import CheckFailed
+from howdah.postgres import sql
+from howdah.postgres.database import Database
+from howdah_lab.bench.bench_schema import BenchSchema, CheckFailed, check_tables
 from howdah_lab.bench.driver import Driver
-from howdah_lab.bench.server import PostgreSQL, Redis
-from howdah_lab.bench.system import System
+from howdah_lab.bench.server import EmbeddedServer, GivenDatabase, Redis
+from howdah_lab.bench.system import OURS, System
 
-LOOK_EVERY = 0.004
-"""Seconds between two looks at how many handlers have started."""
-LOOK_CLOSER = 0.002
-"""Seconds between two looks at the tables, once all have."""
-PATIENCE = 60.0
-"""Seconds without any progress."""
+POLL = 0.004
+"""Seconds between two queries for the number of started handlers."""
+POLL_TABLES = 0.002
+"""Seconds between two queries for unfinished jobs, once all handlers have started."""
+NO_PROGRESS = 60.0
+"""Seconds without any progress after which a run fails."""
 WARM_UP = 2000
-"""Jobs at most before the first that count: connections are open, statements prepared and code is compiled."""
+"""Jobs before the measurement, at most: connections are opened, statements prepared, code compiled."""
+QUERY_TIMEOUT = 300.0
+"""Seconds; a history of millions of jobs is one statement."""
 EFFECTIVE = ("insert", "transact")
 """Kinds of handlers that write."""
-PREPARE = "create table bench_effect (job text not null)"
+EFFECTS = "create table bench_effect (job text not null)"
 
 
 @dataclass(slots=True)
-class Testbed:
-    """Parameters shared by all sessions."""
+class Workbench:
+    """The servers of a benchmark, and the commands that start the drivers."""
 
-    postgresql: PostgreSQL
+    postgresql: EmbeddedServer | GivenDatabase
     redis: Redis
+    schema: str
+    """Of Howdah."""
     commands: dict[str, list[str]] = field(default_factory=dict)
-    """Command of the driver of each rival."""
+    """Command of the driver of each system."""
 
-    async def prepare(self, rival: System) -> dict[str, Any]:
-        """Set the rival up in a database to copy; returns what its driver says of itself."""
-        database = template(rival)
-        if rival.server == "redis":
+    async def prepare(self, system: System) -> dict[str, Any]:
+        """Create the tables of the system in a database that is copied for every run; return its versions."""
+        if isinstance(self.postgresql, GivenDatabase):
+            async with Driver(self.commands[system.name], self.environment(system, "")) as driver:
+                return await driver.ask("hello")
+        database = template(system)
+        if system.server == "redis":
             await self.redis.start()
         else:
             await self.postgresql.make(database)
-        async with Driver(self.commands[rival.name], self.environment(rival, database)) as driver:
-            said = await driver.ask("hello")
+        async with Driver(self.commands[system.name], self.environment(system, database)) as driver:
+            versions = await driver.ask("hello")
             await driver.ask("setup")
-        if rival.server != "redis":
+        if system.server != "redis":
             async with connected(self.postgresql.dsn(database)) as conn:
-                await conn.execute(PREPARE)
-        return said
+                ours = system.name == OURS
+                await conn.execute(sql.load("howdah_lab.bench", schema=self.schema)["make_tables"] if ours else EFFECTS)
+        return versions
 
-    def environment(self, rival: System, database: str) -> dict[str, str]:
-        """Return the environment of a driver."""
-        if rival.server == "redis":
+    def environment(self, system: System, database: str) -> dict[str, str]:
+        """Return the environment variables of a driver."""
+        if system.server == "redis":
             return {"BENCH_REDIS": self.redis.socket}
-        return {"BENCH_DSN": self.postgresql.dsn(database)}
+        found = {"BENCH_DSN": self.postgresql.dsn(database), "BENCH_SCHEMA": self.schema}
+        if isinstance(self.postgresql, GivenDatabase):  # a DSN can rely on variables such as PGPASSWORD
+            found |= {name: value for name, value in os.environ.items() if name.startswith("PG")}
+        return found
 
     @asynccontextmanager
     async def session(
-        self, rival: System, *, workers: int = 0, source: str | None = None, keep: str | None = None
+        self, system: System, *, workers: int = 0, source: str | None = None, keep: str | None = None
     ) -> AsyncIterator[SystemSession]:
-        """A client, and so many workers that are warm, on a copy of ``source``, which stays under the name ``keep``."""
-        database = keep or f"bench {rival.name}"
-        if rival.server == "redis":
-            await self.redis.ask("FLUSHALL")
-        else:
-            await self.postgresql.make(database, source or template(rival), large=source is not None)
+        """A client and warm workers, on a copy of the database ``source``; under the name ``keep`` it stays."""
+        database = keep or f"bench {system.name}"
+        async with AsyncExitStack() as stack:
+            await self._make(stack, system, database, source, keep)
+            start = self.commands[system.name], self.environment(system, database)
+            client, *others = [await stack.enter_async_context(Driver(*start)) for _ in range(1 + workers)]
+            conn = None
+            if system.server != "redis":
+                conn = await stack.enter_async_context(connected(self.postgresql.dsn(database)))
+            await client.ask("open")
+            session = SystemSession(self, system, database, client, others, conn)
+            await session.work()
+            yield session
+
+    @asynccontextmanager
+    async def own_schema(self) -> AsyncIterator[BenchSchema]:
+        """An empty schema for a scenario that measures Howdah only."""
+        if isinstance(self.postgresql, GivenDatabase):
+            await self.postgresql.schema.fresh()
+            yield self.postgresql.schema
+            return
+        name = "bench own"
+        await self.postgresql.make(name)
         try:
-            async with AsyncExitStack() as stack:
-                start = self.commands[rival.name], self.environment(rival, database)
-                client, *others = [await stack.enter_async_context(Driver(*start)) for _ in range(1 + workers)]
-                conn = None
-                if rival.server != "redis":
-                    conn = await stack.enter_async_context(connected(self.postgresql.dsn(database)))
-                await client.ask("open")
-                session = SystemSession(self, rival, database, client, others, conn)
-                await session.work()
-                yield session
+            async with BenchSchema(Database(self.postgresql.dsn(name), schema=self.schema)) as schema:
+                await schema.fresh()
+                yield schema
         finally:
-            if rival.server != "redis" and keep is None:
-                await self.postgresql.drop(database)
+            await self.postgresql.drop(name)
+
+    async def _make(
+        self, stack: AsyncExitStack, system: System, database: str, source: str | None, keep: str | None
+    ) -> None:
+        if system.server == "redis":
+            await self.redis.ask("FLUSHALL")
+        elif isinstance(self.postgresql, GivenDatabase):
+            assert source is None
+            assert keep is None
+            await self.postgresql.schema.fresh()
+        else:
+            if keep is None:
+                stack.push_async_callback(self.postgresql.drop, database)
+            await self.postgresql.make(database, source or template(system), large=source is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainTiming:
-    """One drain."""
+    """Time and costs of one drain."""
 
     jobs: int
     seconds: float
     worker_cpu: float
-    server_cpu: float
+    server_cpu: float | None
+    """``None`` if the server is not on this machine."""
     wal: int
-    """Bytes, of the filling too."""
+    """Bytes, those of the enqueue included."""
 
     @property
     def rate(self) -> float:
-        """Jobs a second."""
+        """Jobs per second."""
         return self.jobs / self.seconds
 
     @property
     def cpu(self) -> float:
-        """Seconds, of workers and server."""
-        return self.worker_cpu + self.server_cpu
+        """Seconds of CPU of workers and server."""
+        return self.worker_cpu + (self.server_cpu or 0.0)
 
 
 class SystemSession:
-    """Fill, drain, probe: what the scenarios are made of."""
+    """One system at work: fills, drains and probes its queue."""
 
     def __init__(
         self,
-        testbed: Testbed,
-        rival: System,
+        workbench: Workbench,
+        system: System,
         database: str,
         client: Driver,
         workers: Sequence[Driver],
         conn: asyncpg.Connection | None,
     ) -> None:
-        self.rival = rival
+        self.system = system
         self.client = client
         self.workers = workers
         self.conn = conn
-        self._arena = testbed
+        self._testbed = workbench
         self._database = database
         self._finished = 0
         self._effects = 0
 
     async def work(self) -> None:
-        """Let the workers work, and warm them up."""
+        """Start the workers, and warm them up."""
         await asyncio.gather(*(worker.ask("work") for worker in self.workers))
         if self.workers:
-            kind = "nothing" if "nothing" in self.rival.kinds else "plain"
-            jobs = self.rival.jobs(WARM_UP, kind, seconds=0.5)
+            kind = "nothing" if "nothing" in self.system.kinds else "plain"
+            jobs = self.system.jobs(WARM_UP, kind, seconds=0.5)
             await self.fill(jobs, kind)
             await self.finish(jobs)
 
     async def enqueue(self, jobs: int, *words: object) -> float:
-        """Let the client enqueue so many; returns the seconds it took."""
+        """Let the client enqueue jobs; return the seconds it took."""
         before = await self.left()
         began = time.monotonic()
         await self.client.ask("enqueue", *words)
@@ -147,41 +185,42 @@ class SystemSession:
             raise CheckFailed(f"{found:,} jobs wait after {jobs:,} were enqueued")
         return seconds
 
-    async def fill(self, jobs: int, kind: str) -> float:
-        """Let the client enqueue so many in bulk; returns the seconds it took, without those to make the arguments."""
+    async def fill(self, jobs: int, kind: str, way: str = "bulk") -> float:
+        """Let the client enqueue jobs; return the seconds it took, without those to create the arguments."""
         await self.client.ask("make", jobs)
-        return await self.enqueue(jobs, "bulk", kind)
+        return await self.enqueue(jobs, way, kind)
 
-    async def drain(self, jobs: int, kind: str) -> DrainTiming:
-        """Fill while the workers are frozen, thaw them, and stop the clock when the last outcome is committed."""
+    async def drain(self, jobs: int, kind: str, way: str = "bulk") -> DrainTiming:
+        """Fill the queue while the workers are frozen, continue them, and time them until the last commit."""
         wal = await self._wal()
         for worker in self.workers:
             worker.freeze()
-        await self.fill(jobs, kind)
-        cpu = [self._server_cpu(), sum(worker.cpu for worker in self.workers)]
+        await self.fill(jobs, kind, way)
+        server_cpu, worker_cpu = self._server_cpu(), sum(worker.cpu for worker in self.workers)
         began = time.monotonic()
         for worker in self.workers:
             worker.thaw()
         await self.finish(jobs, kind)
         seconds = time.monotonic() - began
+        after = self._server_cpu()
         return DrainTiming(
             jobs=jobs,
             seconds=seconds,
-            server_cpu=self._server_cpu() - cpu[0],
-            worker_cpu=sum(worker.cpu for worker in self.workers) - cpu[1],
+            server_cpu=None if server_cpu is None or after is None else after - server_cpu,
+            worker_cpu=sum(worker.cpu for worker in self.workers) - worker_cpu,
             wal=await self._wal() - wal,
         )
 
     async def finish(self, jobs: int, kind: str = "") -> None:
-        """Wait until so many more have started, and none is left unfinished."""
+        """Wait until so many more handlers have started, and no job is left unfinished."""
         wanted = self._finished + jobs
-        before, deadline = -1, time.monotonic() + PATIENCE
+        before, deadline = -1, time.monotonic() + NO_PROGRESS
         while (ran := await self.started()) < wanted or await self.left():
             if ran > before:
-                before, deadline = ran, time.monotonic() + PATIENCE
+                before, deadline = ran, time.monotonic() + NO_PROGRESS
             elif time.monotonic() > deadline:
-                raise CheckFailed(f"{ran - self._finished:,} of {jobs:,} ran, and no other in {PATIENCE:g} s")
-            await asyncio.sleep(LOOK_EVERY if ran < wanted else LOOK_CLOSER)
+                raise CheckFailed(f"{ran - self._finished:,} of {jobs:,} ran, and no other in {NO_PROGRESS:g} s")
+            await asyncio.sleep(POLL if ran < wanted else POLL_TABLES)
         if ran != wanted:
             raise CheckFailed(f"{ran - self._finished:,} handlers started for {jobs:,} jobs")
         self._finished = wanted
@@ -193,13 +232,18 @@ class SystemSession:
 
     async def left(self) -> int:
         """Return the number of unfinished jobs."""
-        return await self._count(self.rival.left)
+        return await self._count(self.system.left)
 
     async def check(self) -> None:
-        """Raise unless the tables know of every job that ran, and of nothing else."""
-        if self.rival.done and (done := await self._count(self.rival.done)) != self._finished:
+        """Raise unless the tables hold every job that ran, each done once, and nothing else."""
+        if self.system.done and (done := await self._count(self.system.done)) != self._finished:
             raise CheckFailed(f"{done:,} jobs are recorded as done instead of {self._finished:,}")
-        if self.conn and (effects := await self._count("select count(*) from bench_effect")) != self._effects:
+        if self.system.name == OURS:
+            assert self.conn is not None
+            waiting = await self.left()
+            schema = self._testbed.schema
+            await check_tables(self.conn, schema, done=self._finished, waiting=waiting, effects=self._effects)
+        elif self.conn and (effects := await self._count("select count(*) from bench_effect")) != self._effects:
             raise CheckFailed(f"{effects:,} effects instead of {self._effects:,}")
 
     async def delays(self) -> list[float]:
@@ -208,35 +252,37 @@ class SystemSession:
         return [delay for answer in answers for delay in answer["delays"]]
 
     async def size(self) -> int:
-        """Bytes of the database on disk."""
-        return await self._arena.postgresql.size(self._database)
+        """Return the bytes of the database on disk."""
+        assert self.conn is not None
+        return int(await self.conn.fetchval("select pg_database_size(current_database())"))
 
     @property
     def dsn(self) -> str:
-        """Of the database."""
-        return self._arena.postgresql.dsn(self._database)
+        """DSN of the database."""
+        return self._testbed.postgresql.dsn(self._database)
 
     async def _count(self, question: str) -> int:
         if self.conn is not None:
-            return int(await self.conn.fetchval(question))
-        return sum([await self._arena.redis.ask(command.strip()) for command in question.split(";")])
+            return int(await self.conn.fetchval(question.replace("{schema}", sql.identifier(self._testbed.schema))))
+        return sum([await self._testbed.redis.ask(command.strip()) for command in question.split(";")])
 
     async def _wal(self) -> int:
-        return await self._arena.postgresql.wal() if self.conn else 0
+        """Return the bytes of WAL written so far."""
+        return int(await self.conn.fetchval("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn")) if self.conn else 0
 
-    def _server_cpu(self) -> float:
-        return self._arena.postgresql.cpu if self.conn else self._arena.redis.cpu
+    def _server_cpu(self) -> float | None:
+        return self._testbed.postgresql.cpu if self.conn else self._testbed.redis.cpu
 
 
-def template(rival: System) -> str:
-    """The database in which nothing but its tables is."""
-    return f"bench {rival.name} template"
+def template(system: System) -> str:
+    """Return the name of the database that holds only the tables of a system."""
+    return f"bench {system.name} template"
 
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
-    """A connection to look with."""
-    conn = await asyncpg.connect(dsn)
+    """A connection to query with."""
+    conn = await Database(dsn, command_timeout=QUERY_TIMEOUT).connect("bench")
     try:
         yield conn
     finally:

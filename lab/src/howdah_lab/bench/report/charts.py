@@ -1,4 +1,4 @@
-"""Pictures: which figures are drawn, and how."""
+"""Charts of the figures that are drawn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from howdah_lab.bench.report import svg
 from howdah_lab.bench.results import Results
-from howdah_lab.bench.runner import SCENARIOS
+from howdah_lab.bench.scenarios import SCENARIOS
 from howdah_lab.bench.scenarios.decay import DEPTHS, ROUNDS
 from howdah_lab.bench.scenarios.drain import NODES
 from howdah_lab.bench.system import OURS, System
@@ -31,14 +31,14 @@ LINES = {
 }
 
 
-def draw(results: Results, rivals: Mapping[str, System], folder: Path) -> dict[str, str]:
+def draw(results: Results, systems: Mapping[str, System], folder: Path) -> dict[str, str]:
     """Draw what was measured; returns the titles by file name."""
     pages: dict[str, tuple[str, str]] = {}
     for file, (scenario, quantity, title) in BARS.items():
-        if page := _bars(results, rivals, scenario, quantity, title):
+        if page := _bars(results, systems, scenario, quantity, title):
             pages[file] = title, page
     for file, (scenario, quantities, title) in LINES.items():
-        if page := _lines(results, rivals, scenario, quantities, title):
+        if page := _lines(results, systems, scenario, quantities, title):
             pages[file] = title, page
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
@@ -49,21 +49,21 @@ def draw(results: Results, rivals: Mapping[str, System], folder: Path) -> dict[s
     return {file: title for file, (title, _) in pages.items()}
 
 
-def _bars(results: Results, rivals: Mapping[str, System], scenario: str, quantity: str, title: str) -> str | None:
+def _bars(results: Results, systems: Mapping[str, System], scenario: str, quantity: str, title: str) -> str | None:
     judge = SCENARIOS[scenario].quantities[quantity]
     rows = []
-    for name, rival in rivals.items():
+    for name, system in systems.items():
         if figure := results.figure(scenario, name, quantity):
-            rows.append((rival.title, figure.median, figure.low, figure.high))
+            rows.append((system.title, figure.median, figure.low, figure.high))
     rows.sort(key=lambda row: row[1], reverse=not judge.less_is_better)
-    return svg.bars(title, judge.unit, rows, rivals[OURS].title) if rows else None
+    return svg.bars(title, judge.unit, rows, systems[OURS].title) if rows else None
 
 
-def _lines(results: Results, rivals: Mapping[str, System], scenario: str, names: list[str], title: str) -> str | None:
+def _lines(results: Results, systems: Mapping[str, System], scenario: str, names: list[str], title: str) -> str | None:
     series: dict[str, list[float | None]] = {}
-    for rival in rivals.values():
-        figures = [results.figure(scenario, rival.name, name) for name in names]
+    for system in systems.values():
+        figures = [results.figure(scenario, system.name, name) for name in names]
         if any(figures):
-            series[rival.title] = [figure.median if figure else None for figure in figures]
+            series[system.title] = [figure.median if figure else None for figure in figures]
     ticks = [f"{int(name):,}" if name.isdecimal() else name.split()[-1] for name in names]
     return svg.lines(title, SCENARIOS[scenario].quantities[names[0]].unit, ticks, series) if series else None

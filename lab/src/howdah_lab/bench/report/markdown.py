@@ -1,4 +1,4 @@
-"""Report: RESULTS.md with its plots, written from the results alone."""
+"""RESULTS.md with its charts, written from the results alone."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from howdah_lab.bench.figure import Figure
 from howdah_lab.bench.report import charts
+from howdah_lab.bench.report.summary import quantities
 from howdah_lab.bench.report.svg import number
 from howdah_lab.bench.report.targets import TARGETS
 from howdah_lab.bench.results import Results
-from howdah_lab.bench.runner import SCENARIOS
 from howdah_lab.bench.scenario import Quantity, Scenario
-from howdah_lab.bench.scenarios import ceiling
+from howdah_lab.bench.scenarios import SCENARIOS, ceiling
 from howdah_lab.bench.system import OURS, System
 
 NONE = "—"
@@ -20,12 +20,12 @@ COLUMNS = 5
 """Of a table at most: a wider one is hard to read."""
 
 
-def write(results: Results, rivals: Mapping[str, System], folder: Path) -> None:
-    """Write it into a folder."""
-    drawn = charts.draw(results, rivals, folder / "plots")
-    parts = [_head(results), _targets(results, rivals), _plots(drawn)]
-    parts += [_scenario(results, rivals, scenario) for scenario in SCENARIOS.values()]
-    parts += [_failures(results, rivals), _settings(results, rivals)]
+def write(results: Results, systems: Mapping[str, System], folder: Path) -> None:
+    """Write RESULTS.md and the charts into a folder."""
+    drawn = charts.draw(results, systems, folder / "plots")
+    parts = [_head(results), _targets(results, systems), _plots(drawn)]
+    parts += [_scenario(results, systems, scenario) for scenario in SCENARIOS.values()]
+    parts += [_failures(results, systems), _settings(results, systems)]
     text = "\n\n".join("\n".join(lines).strip() for part in parts if (lines := list(part)))
     (folder / "RESULTS.md").write_text(text + "\n", encoding="utf-8")
 
@@ -43,7 +43,7 @@ def _head(results: Results) -> Iterator[str]:
     yield f"- PostgreSQL {place.get('postgresql', '?')}, {settings}"
     plain = results.figure(ceiling.NAME, ceiling.NAME, "one")
     if plain:
-        yield f"- {ceiling.ABOUT}: {_cell(plain)} commits/s"
+        yield f"- {ceiling.SCENARIO.about}: {_cell(plain)} commits/s"
     later = "".join(f"; resumed {each}" for each in results.resumed)
     yield f"- {sum(run.seconds for run in results.runs) / 60:.0f} minutes of runs{later}"
     if results.scale != 1:
@@ -56,14 +56,14 @@ def _rounds(results: Results) -> str:
     return "one round" if results.rounds == 1 else f"medians of {results.rounds} rounds (lowest to highest in brackets)"
 
 
-def _targets(results: Results, rivals: Mapping[str, System]) -> Iterator[str]:
+def _targets(results: Results, systems: Mapping[str, System]) -> Iterator[str]:
     yield "## Targets"
     yield ""
     yield "| | target | measured | compared with | reached |"
     yield "|---|---|---|---|---|"
     missed = []
     for target in TARGETS:
-        reached = target.measure(results, rivals)
+        reached = target.measure(results, systems)
         sign = f"below {target.wanted:g}{target.unit}" if target.most else f"{target.wanted:g}x"
         if reached is None:
             yield f"| {target.title} | {sign} | {NONE} | {NONE} | not measured |"
@@ -88,38 +88,34 @@ def _plots(drawn: Mapping[str, str]) -> Iterator[str]:
         yield f"![{title}](plots/{file})"
 
 
-def _scenario(results: Results, rivals: Mapping[str, System], scenario: Scenario) -> Iterator[str]:
-    measured = [rival for rival in rivals.values() if _any(results, scenario, rival)]
+def _scenario(results: Results, systems: Mapping[str, System], scenario: Scenario) -> Iterator[str]:
+    measured = [system for system in systems.values() if _any(results, scenario, system)]
     if not measured:
         return
     yield f"## {scenario.name}: {scenario.about}"
     yield ""
-    shown = {
-        name: quantity
-        for name, quantity in scenario.quantities.items()
-        if any(results.figure(scenario.name, rival.name, name) for rival in measured)
-    }
+    shown = quantities(results, scenario.name)
     for names in batched(shown, COLUMNS):
         yield _row("", *(f"{shown[name].title}, {shown[name].unit}" for name in names))
         yield _row(*["---"] * (len(names) + 1))
-        for rival in measured:
-            yield _row(rival.title, *(_cell(results.figure(scenario.name, rival.name, name)) for name in names))
+        for system in measured:
+            yield _row(system.title, *(_cell(results.figure(scenario.name, system.name, name)) for name in names))
         yield ""
-    others = [rival for rival in measured if rival.name != OURS]
-    if others and _any(results, scenario, rivals[OURS]):
+    others = [system for system in measured if system.name != OURS]
+    if others and _any(results, scenario, systems[OURS]):
         yield "How many times better Howdah is (below 1: worse): ratio of medians, in brackets ratios of single rounds:"
         yield ""
         for names in batched(shown, COLUMNS):
             yield _row("", *(shown[name].title for name in names))
             yield _row(*["---"] * (len(names) + 1))
-            for rival in others:
-                cells = (_ratio(results, scenario.name, rival.name, name, shown[name]) for name in names)
-                yield _row(rival.title, *cells)
+            for system in others:
+                cells = (_ratio(results, scenario.name, system.name, name, shown[name]) for name in names)
+                yield _row(system.title, *cells)
             yield ""
 
 
 def batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
-    """At most so many at once.
+    """Return parts of at most ``size`` names.
 
     >>> list(batched("abc", 2))
     [['a', 'b'], ['c']]
@@ -129,8 +125,8 @@ def batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
         yield left[first : first + size]
 
 
-def _any(results: Results, scenario: Scenario, rival: System) -> bool:
-    return any(results.figure(scenario.name, rival.name, name) for name in scenario.quantities)
+def _any(results: Results, scenario: Scenario, system: System) -> bool:
+    return any(results.figure(scenario.name, system.name, name) for name in quantities(results, scenario.name))
 
 
 def _row(*cells: str) -> str:
@@ -144,8 +140,8 @@ def _cell(figure: Figure | None) -> str:
     return number(figure.median) + spread
 
 
-def _ratio(results: Results, scenario: str, rival: str, name: str, quantity: Quantity) -> str:
-    ours, theirs = results.figure(scenario, OURS, name), results.figure(scenario, rival, name)
+def _ratio(results: Results, scenario: str, system: str, name: str, quantity: Quantity) -> str:
+    ours, theirs = results.figure(scenario, OURS, name), results.figure(scenario, system, name)
     if ours is None or theirs is None:
         return NONE
     pairs = list(zip(ours.rounds, theirs.rounds, strict=False))
@@ -154,11 +150,13 @@ def _ratio(results: Results, scenario: str, rival: str, name: str, quantity: Qua
     return f"{quantity.ratio(ours.median, theirs.median):.2f}x{spread}"
 
 
-def _failures(results: Results, rivals: Mapping[str, System]) -> Iterator[str]:
-    failed = [(f"{rivals[name].title}, all", reason) for name, reason in results.missing.items() if name in rivals]
-    for run in results.errors():
-        title = rivals[run.rival].title if run.rival in rivals else run.rival
-        failed.append((f"{title}, {run.scenario}, round {run.round}", run.error or ""))
+def _failures(results: Results, systems: Mapping[str, System]) -> Iterator[str]:
+    failed = [(f"{systems[name].title}, all", reason) for name, reason in results.missing.items() if name in systems]
+    for run in results.runs:
+        if not (run.error or run.left_out):
+            continue
+        title = systems[run.system].title if run.system in systems else run.system
+        failed.append((f"{title}, {run.scenario}, round {run.round}", run.error or run.left_out or ""))
     if failed:
         yield "## Not measured"
         yield ""
@@ -168,15 +166,15 @@ def _failures(results: Results, rivals: Mapping[str, System]) -> Iterator[str]:
             yield _row(what, " ".join(reason.split()).replace("|", "\\|")[:300])
 
 
-def _settings(results: Results, rivals: Mapping[str, System]) -> Iterator[str]:
+def _settings(results: Results, systems: Mapping[str, System]) -> Iterator[str]:
     yield "## Versions and settings"
     yield ""
     yield _row("", "versions", "settings", "can insert and complete in one commit")
     yield _row(*["---"] * 4)
-    for name, said in results.rivals.items():
-        if name not in rivals:
+    for name, said in results.systems.items():
+        if name not in systems:
             continue
         runtime = f"Python {said['python']}" if "python" in said else f"Node {said['node']}"
         versions = ", ".join(f"{package} {version}" for package, version in said["versions"].items())
-        one = "yes" if "transact" in rivals[name].kinds else "no"
-        yield _row(rivals[name].title, f"{versions}; {runtime}", rivals[name].settings, one)
+        one = "yes" if "transact" in systems[name].kinds else "no"
+        yield _row(systems[name].title, f"{versions}; {runtime}", systems[name].settings, one)

@@ -1,4 +1,4 @@
-"""Targets: what Howdah wants to reach beside its rivals, and whether it did."""
+"""Targets of Howdah, most of them as ratios to rivals."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from howdah_lab.bench.results import Results
-from howdah_lab.bench.runner import SCENARIOS
-from howdah_lab.bench.scenarios import ceiling
+from howdah_lab.bench.scenarios import SCENARIOS, ceiling
 from howdah_lab.bench.system import OURS, System
 
 
@@ -43,15 +42,15 @@ class PerformanceTarget:
 def versus(scenario: str, quantity: str, *names: str, server: str | None = None) -> Measure:
     """Ours beside the best of these rivals, or of all."""
 
-    def measure(results: Results, rivals: Mapping[str, System]) -> Reached | None:
+    def measure(results: Results, systems: Mapping[str, System]) -> Reached | None:
         ours = results.figure(scenario, OURS, quantity)
         judge = SCENARIOS[scenario].quantities[quantity]
         ratios = []
-        for name, rival in rivals.items():
-            asked = name in names if names else name != OURS and server in (None, rival.server)
+        for name, system in systems.items():
+            asked = name in names if names else name != OURS and server in (None, system.server)
             theirs = results.figure(scenario, name, quantity) if asked else None
             if ours and theirs:
-                ratios.append((judge.ratio(ours.median, theirs.median), rival.title))
+                ratios.append((judge.ratio(ours.median, theirs.median), system.title))
         return Reached(*min(ratios)) if ratios else None
 
     return measure
@@ -60,14 +59,14 @@ def versus(scenario: str, quantity: str, *names: str, server: str | None = None)
 def alone(scenario: str, quantity: str) -> Measure:
     """Ours by itself."""
 
-    def measure(results: Results, rivals: Mapping[str, System]) -> Reached | None:
+    def measure(results: Results, systems: Mapping[str, System]) -> Reached | None:
         ours = results.figure(scenario, OURS, quantity)
         return Reached(ours.median, "itself") if ours else None
 
     return measure
 
 
-def _beside_pgbench(results: Results, rivals: Mapping[str, System]) -> Reached | None:
+def _beside_pgbench(results: Results, systems: Mapping[str, System]) -> Reached | None:
     ours, plain = results.figure("enqueue", OURS, "one"), results.figure(ceiling.NAME, ceiling.NAME, "one")
     return Reached(ours.median / plain.median, "pgbench") if ours and plain else None
 

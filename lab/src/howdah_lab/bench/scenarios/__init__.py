@@ -1,1 +1,83 @@
-"""Scenarios of the benchmark."""
+"""Scenarios of the benchmark. Those with ``ours_only`` measure Howdah only, the others any system."""
+
+from __future__ import annotations
+
+from howdah_lab.bench.scenario import Scenario
+from howdah_lab.bench.scenarios import append, ceiling, consume, decay, drain, enqueue, latency
+from howdah_lab.bench.scenarios.dashboard import dashboard
+from howdah_lab.bench.scenarios.event_latency import arrival
+from howdah_lab.bench.scenarios.eventsourcing import rival
+from howdah_lab.bench.scenarios.remote_workers import fleet
+from howdah_lab.bench.scenarios.table import table
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        enqueue.ENQUEUE,
+        drain.DRAIN,
+        drain.SEVERAL,
+        latency.LATENCY,
+        latency.STORM_OF_JOBS,
+        decay.HELD_SNAPSHOT,
+        decay.HISTORY,
+        decay.GROWTH,
+        drain.GROWING,
+        drain.SYNC,
+        drain.TRANSACTIONAL,
+        drain.SINGLE,
+        Scenario(
+            name="table",
+            about="rows of a table of your own",
+            measure=table,
+            share=0.4,
+            parts=2,
+            ours_only=True,
+            compared=False,
+        ),
+        Scenario(
+            name="append",
+            about="events appended",
+            measure=append.append,
+            parts=append.PARTS,
+            ours_only=True,
+            compared=False,
+        ),
+        Scenario(
+            name="consume",
+            about="events handled",
+            measure=consume.consume,
+            share=4,
+            parts=len(consume.KINDS),
+            ours_only=True,
+            compared=False,
+        ),
+        Scenario(
+            name="arrival",
+            about="how soon an event is handled on an idle log",
+            measure=arrival,
+            share=0.006,
+            once=True,
+            ours_only=True,
+            compared=False,
+        ),
+        Scenario(
+            name="rival", about="events, compared with eventsourcing", measure=rival, ours_only=True, compared=False
+        ),
+        Scenario(name="fleet", about="workers over HTTP", measure=fleet, parts=2, ours_only=True, compared=False),
+        Scenario(
+            name="dashboard",
+            about="pages of the dashboard, with millions of jobs",
+            measure=dashboard,
+            share=100,
+            once=True,
+            ours_only=True,
+            compared=False,
+            default=False,
+        ),
+    )
+}
+"""All scenarios by name, in the order in which they run and are reported."""
+ALIASES = {"processes": "drain2"}
+"""Former names."""
+KNOWN = SCENARIOS | {ceiling.NAME: ceiling.SCENARIO}
+"""All scenarios that results can contain."""

@@ -17,7 +17,7 @@ from howdah_lab.bench.app import app
 from howdah_lab.bench.append_variants import SLICES, Ways
 from howdah_lab.bench.events import PER_STREAM, placed
 from howdah_lab.bench.figure import Figure
-from howdah_lab.bench.plan import Plan
+from howdah_lab.bench.scenario import Plan
 
 SINGLE, SEVERAL = 0.04, 0.4
 """Fractions of the requested events; slower ways get fewer."""

@@ -12,10 +12,10 @@ from howdah_lab.bench import events
 from howdah_lab.bench.app import app
 from howdah_lab.bench.append_variants import ratios
 from howdah_lab.bench.bench_schema import CheckFailed
+from howdah_lab.bench.consumer_node import ConsumerNode
 from howdah_lab.bench.consumers import CONSUMER
 from howdah_lab.bench.figure import Figure
-from howdah_lab.bench.nodes import Nodes
-from howdah_lab.bench.plan import Plan
+from howdah_lab.bench.scenario import Plan
 
 PATIENCE = 120.0
 CHUNK = 50_000
@@ -93,7 +93,7 @@ async def measure(plan: Plan, name: str, last: int, count: int, by_hand: list[fl
     ``by_hand`` is given the rates of a loop written by hand, in turn with it.
     """
     rounds = []
-    async with Nodes(plan.schema.database, 1, f"howdah_lab.bench.node:{name}") as node:
+    async with ConsumerNode(plan.schema.database, name) as node:
         await app.log.wait_for(CONSUMER, last, timeout=PATIENCE)
         for turn in range(plan.rounds + 1):
             consumed = await _round(node, last, count)
@@ -105,11 +105,11 @@ async def measure(plan: Plan, name: str, last: int, count: int, by_hand: list[fl
     return rounds
 
 
-async def _round(node: Nodes, last: int, count: int) -> Consumed:
+async def _round(node: ConsumerNode, last: int, count: int) -> Consumed:
     before = await _handled(last)
     await node.reset()
     await app.log.admin.reset(CONSUMER, last - count)
-    (reading,) = await node.finish(count)
+    reading = await node.finish(count)
     if reading.other:
         raise HowdahError(f"{reading.other:,} batches failed")
     if (handled := await _handled(last) - before) != count:

@@ -14,10 +14,9 @@ from howdah.dashboard.pages import PAGES
 from howdah.dashboard.pages.health import CACHE_TTL
 from howdah_lab.bench.bench_schema import CheckFailed
 from howdah_lab.bench.control_plane_process import ControlPlane
-from howdah_lab.bench.figure import Figure
+from howdah_lab.bench.figure import Figure, percentile
 from howdah_lab.bench.job_history import Past, fill
-from howdah_lab.bench.latency import percentile
-from howdah_lab.bench.plan import Plan
+from howdah_lab.bench.scenario import Plan
 
 REQUESTS = 4
 """Of every page in a round."""

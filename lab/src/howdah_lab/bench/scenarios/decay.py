@@ -1,4 +1,4 @@
-"""Decay and growth: what happens to the drain when a snapshot is held, when much is finished, and when much waits."""
+"""Drain throughput while a snapshot is held, with millions of finished jobs, and with deep queues."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from contextlib import AsyncExitStack
 from statistics import median
 
 from howdah.postgres.database import Database
-from howdah_lab.bench.bench_schema import BenchSchema
-from howdah_lab.bench.scenario import Quantity, Scenario, Setting
+from howdah_lab.bench.bench_schema import held_snapshot
+from howdah_lab.bench.scenario import LeftOut, Plan, Quantity, Scenario
+from howdah_lab.bench.server import GivenDatabase
 from howdah_lab.bench.session import connected, template
 
 ROUNDS = 5
@@ -18,86 +19,89 @@ FINISHED = 3_000_000
 BY_STATEMENT = 1_000_000
 """Finished jobs of systems whose history is inserted by a statement: their indexes take minutes to fill."""
 PARTS = 12
-"""In which history is made where it is made by working."""
+"""Drains in which a history is made, if the system has no statement for it."""
 DRAINED = 50_000
 DRAINS = 4
 DEPTHS = (10_000, 100_000, 1_000_000)
 REPEATED = 100_000
-"""A shallow queue is drained again and again until so many jobs have gone: one drain of it is over in a blink."""
+"""Jobs in all drains of a shallow queue: one drain of it is too short to measure."""
 LIMIT = 30.0
-"""Seconds a rival may need for one depth; deeper ones are left out."""
+"""Seconds a system may need for one depth; deeper queues are left out."""
 
 
-async def held(setting: Setting) -> dict[str, float]:
-    """Five rounds without, then five with a snapshot held from before the first to after the last; again if quick."""
+async def held(plan: Plan) -> dict[str, float]:
+    """Five rounds without, then five with a snapshot held from before the first to after the last."""
     figures: dict[str, float] = {}
-    jobs = setting.jobs(HELD, "nothing", seconds=4.0)
-    times = max(1, min(MOST_TIMES, round(setting.rival.speed["nothing"] / jobs)))
+    jobs = plan.jobs_of(HELD, "nothing", seconds=4.0)
+    times = max(1, min(MOST_TIMES, round(plan.system.speed["nothing"] / jobs))) if plan.comparing else 1
     for name in ("free", "held"):
-        several = [await _rounds(setting, jobs, hold=name == "held") for _ in range(times)]
+        several = [await _rounds(plan, jobs, hold=name == "held") for _ in range(times)]
         for number, rates in enumerate(zip(*several, strict=True), 1):
             figures[f"{name} {number}"] = median(rates)
         figures[f"{name} last/first"] = figures[f"{name} {ROUNDS}"] / figures[f"{name} 1"]
     return figures
 
 
-async def _rounds(setting: Setting, jobs: int, *, hold: bool) -> list[float]:
+async def _rounds(plan: Plan, jobs: int, *, hold: bool) -> list[float]:
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(setting.testbed.session(setting.rival, workers=1))
-        await session.drain(jobs, "nothing")  # the first of all is slower, held or not
+        session = await stack.enter_async_context(plan.workbench.session(plan.system, workers=plan.processes))
+        await session.drain(jobs, "nothing")  # the first drain is slower, held or not
         if hold:
-            await stack.enter_async_context(BenchSchema(Database(session.dsn)).held_snapshot())
+            await stack.enter_async_context(held_snapshot(Database(session.dsn)))
         rates = [(await session.drain(jobs, "nothing")).rate for _ in range(ROUNDS)]
         await session.check()
     return rates
 
 
-async def history(setting: Setting) -> dict[str, float]:
-    """Drain with nothing behind it, and with millions of finished jobs of long ago; in turn, on copies."""
-    testbed, rival = setting.testbed, setting.rival
-    full, figures = f"bench {rival.name} full", {}
+async def history(plan: Plan) -> dict[str, float]:
+    """Drain without and with millions of finished jobs in the tables, on copies of databases."""
+    workbench, system, server = plan.workbench, plan.system, plan.workbench.postgresql
+    if isinstance(server, GivenDatabase):
+        raise LeftOut("it copies databases, on a PostgreSQL of its own; leave out --dsn")
+    full, figures = f"bench {system.name} full", {}
     try:
-        if not await testbed.postgresql.exists(full):
-            most = BY_STATEMENT if rival.history else FINISHED
-            await _make_history(setting, full, max(1000, round(most * setting.scale)))
+        if not await server.exists(full):
+            most = BY_STATEMENT if system.history else FINISHED
+            await _make_history(plan, full, max(1000, round(most * plan.scale)))
         for name, source in (("empty", None), ("full", full)):
-            async with testbed.session(rival, workers=1, source=source) as session:
-                jobs = setting.jobs(DRAINED, "nothing")
-                await session.drain(jobs, "nothing")  # the first of all is slower, whatever is behind it
+            async with workbench.session(system, workers=1, source=source) as session:
+                jobs = plan.jobs_of(DRAINED, "nothing")
+                await session.drain(jobs, "nothing")  # the first drain is slower, with history or without
                 drains = [await session.drain(jobs, "nothing") for _ in range(DRAINS)]
                 figures[name] = jobs * DRAINS / sum(each.seconds for each in drains)
                 figures[f"cpu {name}"] = sum(each.cpu for each in drains) / (jobs * DRAINS) * 10_000
     except BaseException:
-        await testbed.postgresql.drop(full)
+        await server.drop(full)
         raise
     return figures | {"full/empty": figures["full"] / figures["empty"]}
 
 
-async def _make_history(setting: Setting, database: str, jobs: int) -> None:
-    """By the rival's own statement where it has one; else by doing them all, a part at a time."""
-    testbed, rival = setting.testbed, setting.rival
-    if rival.history is None:
-        async with testbed.session(rival, workers=1, keep=database) as session:
+async def _make_history(plan: Plan, database: str, jobs: int) -> None:
+    """Insert them by the statement of the system, if it has one; otherwise run all of them, a part at a time."""
+    workbench, system, server = plan.workbench, plan.system, plan.workbench.postgresql
+    assert not isinstance(server, GivenDatabase)
+    if system.history is None:
+        async with workbench.session(system, workers=1, keep=database) as session:
             for _ in range(PARTS):
                 await session.drain(jobs // PARTS, "nothing")
     else:
-        await testbed.postgresql.make(database, template(rival))
-        async with connected(testbed.postgresql.dsn(database)) as conn:
-            await conn.execute(rival.history.replace("$1", str(jobs)))
-    async with connected(testbed.postgresql.dsn(database)) as conn:
+        await server.make(database, template(system))
+        async with connected(server.dsn(database)) as conn:
+            await conn.execute(system.history.replace("$1", str(jobs)))
+    async with connected(server.dsn(database)) as conn:
         await conn.execute("vacuum analyze")
 
 
-async def growth(setting: Setting) -> dict[str, float]:
+async def growth(plan: Plan) -> dict[str, float]:
     """Drain rates of queues of different depths."""
     figures: dict[str, float] = {}
     for depth in DEPTHS:
-        jobs = max(100, round(depth * setting.scale))
-        if depth > DEPTHS[0] and jobs / setting.rival.speed.get("nothing", depth) > LIMIT:
+        jobs = max(100, round(depth * plan.scale))
+        if depth > DEPTHS[0] and jobs / plan.system.speed.get("nothing", depth) > LIMIT:
             break
-        async with setting.testbed.session(setting.rival, workers=1) as session:
+        async with plan.workbench.session(plan.system, workers=1) as session:
             times = max(1, round(REPEATED / depth))
-            if setting.rival.speed.get("nothing", depth) < depth:
+            if plan.system.speed.get("nothing", depth) < depth:
                 times = min(times, 3)
             drains = [await session.drain(jobs, "nothing") for _ in range(times)]
             await session.check()
@@ -120,7 +124,7 @@ def _share(title: str) -> Quantity:
     return Quantity(title=title, unit="ratio")
 
 
-SCENARIO = Scenario(
+HELD_SNAPSHOT = Scenario(
     name="held",
     about="five rounds without and with a snapshot held open",
     quantities={
@@ -130,6 +134,7 @@ SCENARIO = Scenario(
         "held last/first": _share("snapshot held, round 5 / round 1"),
     },
     measure=held,
+    share=HELD / 50_000,
     close_only=True,
 )
 HISTORY = Scenario(
@@ -143,6 +148,7 @@ HISTORY = Scenario(
         "cpu full": _cost("CPU per 10,000 jobs, millions behind it"),
     },
     measure=history,
+    default=False,
     close_only=True,
     needs="history",
 )
@@ -155,5 +161,6 @@ GROWTH = Scenario(
         **{f"cpu {depth}": _cost(f"CPU per 10,000 of {depth:,} jobs") for depth in DEPTHS},
     },
     measure=growth,
+    default=False,
     close_only=True,
 )

@@ -1,11 +1,14 @@
-"""Drain: jobs wait, one or two warm workers are let loose on them; what it costs."""
+"""Drain throughput: warm workers are let loose on queued jobs; and the costs of it."""
 
 from __future__ import annotations
 
-from howdah_lab.bench.scenario import Quantity, Scenario, Setting
-from howdah_lab.bench.session import SystemSession
+from collections.abc import Iterable
+
+from howdah_lab.bench.scenario import Plan, Quantity, Scenario
+from howdah_lab.bench.session import DrainTiming
 
 JOBS = {"nothing": 50_000, "pause": 20_000, "plain": 20_000, "insert": 5_000, "transact": 5_000}
+SINGLES = 10_000
 KINDS = {
     "nothing": Quantity(title="async handlers that do nothing", unit="jobs/s"),
     "pause": Quantity(title="handlers that await 1 ms", unit="jobs/s"),
@@ -20,19 +23,18 @@ COSTS = {
     "wal": Quantity(title="WAL per job, enqueued and drained", unit="bytes", less_is_better=True),
     "disk": Quantity(title="disk per job, afterwards", unit="bytes", less_is_better=True),
 }
+NODES = (1, 2, 4, 8)
 
 
-async def one(setting: Setting) -> dict[str, float]:
-    """One worker, every kind of handler; costs are those of the first kind."""
+async def drain(plan: Plan) -> dict[str, float]:
+    """Every kind of handler; the costs are those of the first kind."""
     figures: dict[str, float] = {}
-    async with setting.testbed.session(setting.rival, workers=1) as session:
-        for kind in _kinds(setting, KINDS):
+    async with plan.workbench.session(plan.system, workers=plan.processes) as session:
+        for kind in _kinds(plan, KINDS):
             before = await session.size() if session.conn and not figures else 0
-            drained = await session.drain(setting.jobs(JOBS[kind], kind), kind)
+            drained = await session.drain(plan.jobs_of(JOBS[kind], kind), kind)
             if not figures:
-                share = drained.jobs / 10_000
-                figures["worker cpu"] = drained.worker_cpu / share
-                figures["server cpu"] = drained.server_cpu / share
+                figures |= _costs(drained)
                 figures["memory"] = session.workers[0].peak_memory
                 if session.conn:
                     figures["wal"] = drained.wal / drained.jobs
@@ -42,41 +44,90 @@ async def one(setting: Setting) -> dict[str, float]:
     return figures
 
 
-async def two(setting: Setting) -> dict[str, float]:
-    """Two workers on one queue."""
-    async with setting.testbed.session(setting.rival, workers=2) as session:
-        return await _rates(setting, session, ["nothing", "pause", "plain"])
+async def several(plan: Plan) -> dict[str, float]:
+    """Two worker processes on one queue, or more if they are asked for."""
+    return await _rates(plan, ("nothing", "pause", "plain"), workers=max(2, plan.processes))
 
 
-async def nodes(setting: Setting) -> dict[str, float]:
-    """1, 2, 4 and 8 workers."""
+async def sync(plan: Plan) -> dict[str, float]:
+    """Plain functions only."""
+    return await _rates(plan, ("plain",), workers=plan.processes)
+
+
+async def transactional(plan: Plan) -> dict[str, float]:
+    """One insert per job, in one commit with the outcome, only."""
+    return await _rates(plan, ("transact",), workers=plan.processes)
+
+
+async def singles(plan: Plan) -> dict[str, float]:
+    """Jobs that were enqueued one by one, so that no two are claimed as one run."""
+    async with plan.workbench.session(plan.system, workers=plan.processes) as session:
+        drained = await session.drain(plan.jobs_of(SINGLES, "nothing"), "nothing", "singles")
+        await session.check()
+    return {"singles": drained.rate} | _costs(drained)
+
+
+async def nodes(plan: Plan) -> dict[str, float]:
+    """1, 2, 4 and 8 worker processes."""
     figures: dict[str, float] = {}
     for count in NODES:
-        async with setting.testbed.session(setting.rival, workers=count) as session:
-            figures[f"{count}"] = (await session.drain(setting.jobs(JOBS["nothing"], "nothing"), "nothing")).rate
-            await session.check()
+        figures[f"{count}"] = (await _rates(plan, ("nothing",), workers=count))["nothing"]
     return figures
 
 
-async def _rates(setting: Setting, session: SystemSession, kinds: list[str]) -> dict[str, float]:
-    rates = {}
-    for kind in _kinds(setting, kinds):
-        rates[kind] = (await session.drain(setting.jobs(JOBS[kind], kind), kind)).rate
-    await session.check()
+async def _rates(plan: Plan, kinds: Iterable[str], *, workers: int) -> dict[str, float]:
+    async with plan.workbench.session(plan.system, workers=workers) as session:
+        rates = {kind: (await session.drain(plan.jobs_of(JOBS[kind], kind), kind)).rate for kind in _kinds(plan, kinds)}
+        await session.check()
     return rates
 
 
-def _kinds(setting: Setting, kinds: object) -> list[str]:
-    return [kind for kind in kinds if kind in setting.rival.kinds]  # type: ignore[attr-defined]
+def _costs(drained: DrainTiming) -> dict[str, float]:
+    share = drained.jobs / 10_000
+    costs = {"worker cpu": drained.worker_cpu / share}
+    return costs if drained.server_cpu is None else costs | {"server cpu": drained.server_cpu / share}
 
 
-NODES = (1, 2, 4, 8)
-SCENARIO = Scenario(name="drain", about="jobs drained by one worker process", quantities=KINDS | COSTS, measure=one)
-TWO = Scenario(
+def _kinds(plan: Plan, kinds: Iterable[str]) -> list[str]:
+    return [kind for kind in kinds if kind in plan.system.kinds]
+
+
+DRAIN = Scenario(name="drain", about="jobs drained by one worker process", quantities=KINDS | COSTS, measure=drain)
+SEVERAL = Scenario(
     name="drain2",
     about="jobs drained by two worker processes",
     quantities={kind: KINDS[kind] for kind in ("nothing", "pause", "plain")},
-    measure=two,
+    measure=several,
+)
+SYNC = Scenario(
+    name="sync",
+    about="of drain only plain functions, in threads",
+    quantities={"plain": KINDS["plain"]},
+    measure=sync,
+    share=JOBS["plain"] / JOBS["nothing"],
+    default=False,
+    compared=False,
+    needs="plain",
+)
+TRANSACTIONAL = Scenario(
+    name="transactional",
+    about="of drain only one insert in each job's commit",
+    quantities={"transact": KINDS["transact"]},
+    measure=transactional,
+    share=JOBS["transact"] / JOBS["nothing"],
+    default=False,
+    compared=False,
+    needs="transact",
+)
+SINGLE = Scenario(
+    name="singles",
+    about="jobs enqueued one by one, drained",
+    quantities={"singles": Quantity(title="jobs enqueued one by one", unit="jobs/s")}
+    | {name: COSTS[name] for name in ("worker cpu", "server cpu")},
+    measure=singles,
+    share=SINGLES / JOBS["nothing"],
+    compared=False,
+    needs="singles",
 )
 GROWING = Scenario(
     name="nodes",
@@ -86,5 +137,6 @@ GROWING = Scenario(
         for count in NODES
     },
     measure=nodes,
+    default=False,
     close_only=True,
 )

@@ -1,8 +1,8 @@
-"""Enqueue: how fast jobs can be put in, with no worker running."""
+"""Enqueue throughput, without a running worker."""
 
 from __future__ import annotations
 
-from howdah_lab.bench.scenario import Quantity, Scenario, Setting
+from howdah_lab.bench.scenario import Plan, Quantity, Scenario
 
 ONE = 3_000
 CALLED = 10_000
@@ -10,24 +10,25 @@ BULK = 50_000
 CALLERS = (100, 1000)
 
 
-async def measure(setting: Setting) -> dict[str, float]:
-    """One at a time, many callers of one process at once, and in bulk; making jobs of arguments included."""
+async def enqueue(plan: Plan) -> dict[str, float]:
+    """One at a time, by concurrent callers of one process, and in bulk; the time to build jobs is included."""
     figures = {}
-    kind = "nothing" if "nothing" in setting.rival.kinds else "plain"
-    async with setting.testbed.session(setting.rival) as session:
-        await session.enqueue(20, "one", 20, kind)  # statements are prepared, code is compiled
-        jobs = setting.jobs(ONE, "one", seconds=1.5)
+    kind = "nothing" if "nothing" in plan.system.kinds else "plain"
+    async with plan.workbench.session(plan.system) as session:
+        await session.enqueue(20, "one", 20, kind)  # prepares statements, compiles code
+        jobs = plan.jobs_of(ONE, "one", seconds=1.5)
         figures["one"] = jobs / await session.enqueue(jobs, "one", jobs, kind)
         for callers in CALLERS:
-            jobs = setting.jobs(CALLED, "callers", of=callers, seconds=1.0)
+            jobs = plan.jobs_of(CALLED, "callers", of=callers, seconds=1.0)
             await session.enqueue(callers, "callers", callers, callers, kind)
             figures[f"callers {callers}"] = jobs / await session.enqueue(jobs, "callers", callers, jobs, kind)
-        jobs = setting.jobs(BULK, "bulk")
+        jobs = plan.jobs_of(BULK, "bulk")
         figures["bulk"] = jobs / await session.fill(jobs, kind)
+        await session.check()
     return figures
 
 
-SCENARIO = Scenario(
+ENQUEUE = Scenario(
     name="enqueue",
     about="jobs put in, no worker running",
     quantities={
@@ -36,5 +37,5 @@ SCENARIO = Scenario(
         "callers 1000": Quantity(title="1,000 concurrent callers", unit="jobs/s"),
         "bulk": Quantity(title="in bulk", unit="jobs/s"),
     },
-    measure=measure,
+    measure=enqueue,
 )

@@ -8,22 +8,25 @@ import time
 
 from howdah_lab.bench.app import app
 from howdah_lab.bench.bench_schema import CheckFailed
+from howdah_lab.bench.consumer_node import ConsumerNode
 from howdah_lab.bench.consumers import CONSUMER
 from howdah_lab.bench.events import Probe
-from howdah_lab.bench.figure import Figure
-from howdah_lab.bench.latency import PAUSE, WARM_UP, percentile
-from howdah_lab.bench.nodes import Nodes
-from howdah_lab.bench.plan import Plan
+from howdah_lab.bench.figure import Figure, percentile
+from howdah_lab.bench.scenario import Plan
+
+WARM_UP = 10
+PAUSE = (0.02, 0.06)
+"""Seconds between two probes: the node is idle again, and not in step with the benchmark."""
 
 
 async def arrival(plan: Plan) -> list[Figure]:
     """From the begin of the append call to the start of the handler, and to the commit; one event at a time."""
     calls: list[float] = []
-    async with Nodes(plan.schema.database, 1, "howdah_lab.bench.node:probe_100") as node:
+    async with ConsumerNode(plan.schema.database, "probe_100") as node:
         await app.log.wait_for(CONSUMER, await _append(WARM_UP, []))
         await node.reset()
         await _append(plan.jobs, calls)
-        (reading,) = await node.finish(plan.jobs)
+        reading = await node.finish(plan.jobs)
     for what, times in (("started", reading.delays), ("settled", reading.settled)):
         if len(times) != plan.jobs:
             raise CheckFailed(f"{len(times):,} of {plan.jobs:,} events were {what}")

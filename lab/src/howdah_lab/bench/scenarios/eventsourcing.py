@@ -17,7 +17,7 @@ from howdah_lab.bench import events
 from howdah_lab.bench.app import app, arguments
 from howdah_lab.bench.append_variants import ratios
 from howdah_lab.bench.figure import Figure
-from howdah_lab.bench.plan import LeftOut, Plan
+from howdah_lab.bench.scenario import LeftOut, Plan
 from howdah_lab.bench.scenarios.append import MANY, SINGLE, connections, guarded
 from howdah_lab.bench.scenarios.consume import fill, measure
 

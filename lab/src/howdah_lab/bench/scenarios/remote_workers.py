@@ -15,9 +15,9 @@ from howdah_lab.bench import app as tasks
 from howdah_lab.bench.app import app, arguments
 from howdah_lab.bench.bench_schema import CheckFailed
 from howdah_lab.bench.control_plane_process import ControlPlane
-from howdah_lab.bench.figure import Figure
-from howdah_lab.bench.latency import PAUSE, percentile
-from howdah_lab.bench.plan import Plan
+from howdah_lab.bench.figure import Figure, percentile
+from howdah_lab.bench.scenario import Plan
+from howdah_lab.bench.scenarios.event_latency import PAUSE
 from howdah_lab.bench.simulated_workers import Crowd
 
 MOST_NODES = 1000

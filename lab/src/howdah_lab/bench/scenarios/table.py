@@ -9,9 +9,9 @@ from howdah import telemetry
 from howdah.app import Howdah
 from howdah.postgres import sql
 from howdah.worker.options import WorkerOptions
-from howdah_lab.bench.bench_schema import CheckFailed
+from howdah_lab.bench.bench_schema import CheckFailed, held_snapshot
 from howdah_lab.bench.figure import Figure
-from howdah_lab.bench.plan import Plan
+from howdah_lab.bench.scenario import Plan
 
 NAIVE_SHARE = 0.1
 """Of the rows, those the slow way is measured with."""
@@ -28,7 +28,7 @@ async def table(plan: Plan) -> list[Figure]:
         plan.tick()
     await plan.schema.fresh()
     await plan.schema.conn.execute(statements["make_rows"])
-    async with plan.schema.held_snapshot():
+    async with held_snapshot(plan.schema.database):
         for _ in range(plan.rounds):
             held.append(await _round(plan, statements))
             plan.tick()

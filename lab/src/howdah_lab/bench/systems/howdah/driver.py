@@ -1,4 +1,4 @@
-"""Howdah as everybody else here: the worker is what `howdah worker --metrics` runs, with the defaults."""
+"""Howdah. The worker is what `howdah worker --metrics` runs, with the defaults."""
 
 import asyncio
 
@@ -8,8 +8,10 @@ import kit
 from howdah import Howdah, Transaction, WorkerOptions, current_job, telemetry
 from howdah.cli.worker import NodeProcess
 from howdah.observe import logs, tracing
+from howdah.postgres import sql
 
-app = Howdah(kit.DSN)
+app = Howdah(kit.DSN, schema=kit.SCHEMA)
+INSERT = sql.load("howdah_lab.bench", schema=kit.SCHEMA)["insert_effect"]
 
 
 @app.task
@@ -31,13 +33,13 @@ def plain(user_id: int, email: str, template: str, number: int, tags: list[str])
 @app.task
 async def insert(user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
     kit.start()
-    await Howdahs.pool.execute("insert into bench_effect (job) values ($1)", str(current_job().id))
+    await Howdahs.pool.execute(INSERT, current_job().id)
 
 
 @app.task(transactional=True)
 async def transact(tx: Transaction, user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
     kit.start()
-    await tx.execute("insert into bench_effect (job) values ($1)", str(current_job().id))
+    await tx.execute(INSERT, current_job().id)
 
 
 @app.task
@@ -51,7 +53,7 @@ TASKS = {task.kind: task for task in (nothing, pause, plain, insert, transact, p
 class Howdahs(kit.Driver):
     packages = ("howdah", "asyncpg", "uvloop")
     pool = None
-    """Of the application's own."""
+    """Connections of the handlers, as an application has its own."""
 
     async def setup(self):
         await app.migrate()
@@ -66,6 +68,16 @@ class Howdahs(kit.Driver):
         task = TASKS[kind]
         await app.enqueue_many(task.job(**args) for args in jobs)
 
+    async def enqueue_singles(self, kind):
+        # one transaction: the layout of the queued jobs matters here, not the commits
+        conn = await app.database.connect("bench enqueue")
+        try:
+            async with conn.transaction():
+                for args in self.made:
+                    await app.enqueue(TASKS[kind].job(**args), conn)
+        finally:
+            conn.terminate()
+
     async def later(self, jobs, seconds):
         task = probe.using(delay=seconds)
         await app.enqueue_many(task.job(**args) for args in jobs)
@@ -74,7 +86,9 @@ class Howdahs(kit.Driver):
         logs.configure("info", json=False)
         logs.subscribe_logs()
         tracing.install()
-        Howdahs.pool = await asyncpg.create_pool(kit.DSN, min_size=10, max_size=10)
+        await app.database.check()
+        options = {"statement_cache_size": 0} if app.database.pooled else {}
+        Howdahs.pool = await asyncpg.create_pool(kit.DSN, min_size=10, max_size=10, **options)
         ready = asyncio.Event()
         telemetry.subscribe(lambda name, facts: ready.set() if name == "node.start" else None)
         self.node = asyncio.create_task(NodeProcess(app, WorkerOptions(), 30.0, ("127.0.0.1", 0)).run())

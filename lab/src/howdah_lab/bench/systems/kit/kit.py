@@ -16,6 +16,8 @@ import time
 from importlib.metadata import version
 
 DSN = os.environ.get("BENCH_DSN", "")
+SCHEMA = os.environ.get("BENCH_SCHEMA", "")
+"""Of Howdah."""
 REDIS = os.environ.get("BENCH_REDIS", "")
 PAUSE = 0.001
 """Seconds the handler of kind ``pause`` awaits."""

@@ -1,6 +1,6 @@
-"""The benchmark beside rivals runs, at a small part of its size: what it says, not how much.
+"""The comparison with rivals runs, at a small part of its size: that it reports, not how fast anything is.
 
-Nothing is fetched: one rival is measured, if its environment is there. `nodes` is left out: it is `drain2` with more
+Nothing is installed: one rival is measured, if its environment exists. `nodes` is left out: it is `drain2` with more
 processes than a machine that runs tests should start.
 """
 
@@ -17,23 +17,27 @@ from typing import Any
 import pytest
 
 from howdah_lab.bench.environment import is_prepared
-from howdah_lab.bench.runner import SCENARIOS, begin
+from howdah_lab.bench.report import summary
+from howdah_lab.bench.results import begin
+from howdah_lab.bench.scenarios import SCENARIOS
 from howdah_lab.bench.system import OURS, load
 
 ROOT = Path(__file__).parents[2]
 RIVAL = "pgqueuer"
-BESIDE = [name for name in SCENARIOS if name not in ("nodes", "history", "growth")]
+BESIDE = [name for name, each in SCENARIOS.items() if each.compared and name not in ("nodes", "history", "growth")]
 PATIENCE = 900
 
 
 def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """ScenarioRun the command line, writing into a folder."""
+    """Run the command line, writing into a folder."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("HOWDAH_")}
     return subprocess.run(
         [
             sys.executable,
             "-m",
-            "howdah_lab.bench.compare",
+            "howdah",
+            "bench",
+            "--compare",
             "--output",
             str(folder),
             "--rounds",
@@ -63,7 +67,7 @@ def test_every_scenario_is_measured_and_ratios_are_printed(tmp_path: Path) -> No
     done = bench(tmp_path, "--only", OURS, "--scale", "0.002", *names(BESIDE))
 
     assert done.returncode == 0, done.stderr
-    measured = {run["scenario"]: set(run["figures"]) for run in runs(tmp_path) if run["rival"] == OURS}
+    measured = {run["scenario"]: set(run["figures"]) for run in runs(tmp_path) if run["system"] == OURS}
     assert measured == {name: set(SCENARIOS[name].quantities) for name in BESIDE}
     page = (tmp_path / "RESULTS.md").read_text()
     assert re.search(r"^\| enqueue one at a time / single insert \| 0.65x \| [\d.]+x \| pgbench \|", page, re.MULTILINE)
@@ -93,19 +97,19 @@ def test_history_and_growth_run_and_an_interrupted_benchmark_goes_on(tmp_path: P
 @pytest.mark.timeout(PATIENCE)
 def test_a_rival_is_measured_beside_us(tmp_path: Path) -> None:
     if not is_prepared(load(RIVAL)):
-        pytest.skip(f"the environment of {RIVAL} is not there; scripts/bench --only {RIVAL} makes it")
+        pytest.skip(f"{RIVAL} is not installed; scripts/bench --only {RIVAL} installs it")
 
     done = bench(tmp_path, "--only", RIVAL, "--scale", "0.002", "--scenario", "drain")
 
     assert done.returncode == 0, done.stderr
-    assert [run["rival"] for run in runs(tmp_path)] == [OURS, RIVAL]
+    assert [run["system"] for run in runs(tmp_path)] == [OURS, RIVAL]
     page = (tmp_path / "RESULTS.md").read_text()
     assert re.search(r"^\| drain, one process \| 7x \| [\d.]+x \| PgQueuer \|", page, re.MULTILINE)
     assert "How many times better Howdah is" in page
 
 
 def test_a_record_of_another_size_is_not_gone_on_with(tmp_path: Path) -> None:
-    begin(0.5, 1).save(tmp_path / "results.json")
+    summary.save(begin(0.5, 1), tmp_path / "results.json")
 
     done = bench(tmp_path, "--resume", "--scale", "0.001")
 
