@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from howdah_lab.bench.scenario import Scenario
-from howdah_lab.bench.scenarios import append, ceiling, consume, decay, drain, enqueue, latency
-from howdah_lab.bench.scenarios.dashboard import dashboard
-from howdah_lab.bench.scenarios.event_latency import arrival
-from howdah_lab.bench.scenarios.eventsourcing import rival
-from howdah_lab.bench.scenarios.remote_workers import fleet
-from howdah_lab.bench.scenarios.table import table
+from howdah_lab.bench.scenarios import (
+    append,
+    ceiling,
+    consume,
+    dashboard,
+    decay,
+    drain,
+    enqueue,
+    event_latency,
+    eventsourcing,
+    latency,
+    remote_workers,
+    table,
+)
 
 SCENARIOS = {
     scenario.name: scenario
@@ -28,7 +36,7 @@ SCENARIOS = {
         Scenario(
             name="table",
             about="rows of a table of your own",
-            measure=table,
+            measure=table.table,
             share=0.4,
             parts=2,
             ours_only=True,
@@ -54,20 +62,31 @@ SCENARIOS = {
         Scenario(
             name="arrival",
             about="how soon an event is handled on an idle log",
-            measure=arrival,
+            measure=event_latency.arrival,
             share=0.006,
             once=True,
             ours_only=True,
             compared=False,
         ),
         Scenario(
-            name="rival", about="events, compared with eventsourcing", measure=rival, ours_only=True, compared=False
+            name="rival",
+            about="events, compared with eventsourcing",
+            measure=eventsourcing.rival,
+            ours_only=True,
+            compared=False,
         ),
-        Scenario(name="fleet", about="workers over HTTP", measure=fleet, parts=2, ours_only=True, compared=False),
+        Scenario(
+            name="fleet",
+            about="workers over HTTP",
+            measure=remote_workers.fleet,
+            parts=2,
+            ours_only=True,
+            compared=False,
+        ),
         Scenario(
             name="dashboard",
             about="pages of the dashboard, with millions of jobs",
-            measure=dashboard,
+            measure=dashboard.dashboard,
             share=100,
             once=True,
             ours_only=True,
