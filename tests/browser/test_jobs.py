@@ -74,7 +74,7 @@ async def test_why_a_job_does_not_run(app, served, tab, send):
     await page.goto(f"{served}/jobs/{job.id}")
     why = page.locator("#why")
     await expect(why.locator("li.shut").filter(has_text="paused")).to_contain_text("somebody")
-    await expect(why.locator("li.shut").filter(has_text="no node lives")).to_be_visible()
+    await expect(why.locator("li.shut").filter(has_text="no node is live")).to_be_visible()
     await expect(why.locator("li").first).to_have_class("shut")
     await tab.picture("job-why")
     await page.get_by_label("Priority, or queue").fill("7")

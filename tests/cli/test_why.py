@@ -23,7 +23,7 @@ def test_what_is_in_the_way_comes_first_with_what_to_do(howdah, paused):
     assert said.exit_code == 0
     lines = said.stdout.splitlines()
     assert lines[0] == "job 1: 2 of 6 gates closed"
-    assert lines[1] == "✗ closed  node    no node lives"
+    assert lines[1] == "✗ closed  node    no node is live"
     assert lines[2] == "                  → start a worker: howdah worker -a module:app -q mail"
     assert lines[3].startswith("✗ closed  pause   queue 'mail' is paused by ada\\x1b[31m since 20")
     assert lines[4] == "                  → howdah resume mail"
@@ -55,7 +55,7 @@ def test_no_such_job_exits_1(howdah):
     said = howdah("why", "7")
 
     assert said.exit_code == 1
-    assert said.stderr == "howdah: there is no job 7; none has this id yet\n"
+    assert said.stderr == "howdah: there is no job 7; no job has had this id yet\n"
 
 
 def test_another_schema_is_said_and_exits_4(howdah, direct, paused):
@@ -81,7 +81,7 @@ def test_a_consumer(howdah, shop):
 
     said = howdah("why", "--consumer", "totals")
     assert said.exit_code == 0
-    assert "✗ closed  node      no live node has it\n" in said.stdout
+    assert "✗ closed  node      no live node has this consumer\n" in said.stdout
     assert howdah("why", "--consumer", "none").exit_code == 2
 
 
@@ -93,6 +93,6 @@ def test_a_row(howdah, direct):
     said = howdah("why", "--table", "uploads", "1")
     assert said.exit_code == 0
     assert said.stdout.startswith(
-        "row 1 of uploads: 1 of 3 gates closed\n✗ closed  node    none of 0 live nodes works on"
+        "row 1 of uploads: 1 of 3 gates closed\n✗ closed  node    none of 0 live nodes processes"
     )
     assert howdah("why", "--table", "uploads", "2").exit_code == 1

@@ -30,7 +30,7 @@ async def test_another_version_of_the_schema(app: Howdah, send: Any, conn: Any) 
     await conn.execute("delete from howdah.migration where number = $1", needed)
     [old] = await app.why.job(made.id)
     assert (old.name, old.open) == ("schema", False)
-    assert old.fact.endswith(f"this code needs {needed}, so no worker of it starts")
+    assert old.fact.endswith(f"this code needs {needed}, so no worker with this code starts")
     assert old.fix == "run `howdah migrate`"
 
     await conn.execute("insert into howdah.migration (number, name, checksum) values (999, 'x', 'x')")
@@ -45,17 +45,17 @@ async def test_nodes_of_another_version(app: Howdah, send: Any, ask: Any, conn: 
 
     gate = (await ask(made.id))["schema"]
     assert gate.open
-    assert gate.fact.startswith("nodes of another version take jobs: node 1 (old:1) is 0.0.1, this is ")
+    assert gate.fact.startswith("nodes of another version claim jobs: node 1 (old:1) is 0.0.1; this is ")
 
 
 async def test_there_is_no_such_job(app: Howdah, direct: Database) -> None:
-    with pytest.raises(HowdahError, match="there is no job 7; none has this id yet"):
+    with pytest.raises(HowdahError, match="there is no job 7; no job has had this id yet"):
         await app.why.job(7)
     other = await asyncpg.connect(direct.dsn)
     begun = other.transaction()
     await begun.start()
     made = await other.fetchval("select id from howdah.enqueue('send')")
-    with pytest.raises(HowdahError, match=f"there is no job {made}; its transaction is open or was rolled back, or"):
+    with pytest.raises(HowdahError, match=f"there is no job {made}; the transaction that enqueued it is open or was"):
         await app.why.job(made)
     for absurd in (0, -1, 2**63 - 1, 2**70):
         with pytest.raises(HowdahError, match="there is no job"):
@@ -68,14 +68,14 @@ async def test_there_is_no_such_job(app: Howdah, direct: Database) -> None:
 async def test_a_look_that_takes_too_long_is_given_up(
     app: Howdah, send: Any, direct: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "PATIENCE", 0.2)
+    monkeypatch.setattr(room, "QUERY_TIMEOUT", 0.2)
     made = await send.enqueue()
     other = await asyncpg.connect(direct.dsn)
     begun = other.transaction()
     await begun.start()
     await other.execute("lock table howdah.ready in access exclusive mode")
 
-    with pytest.raises(HowdahError, match=r"this took longer than 0\.2 s and was stopped"):
+    with pytest.raises(HowdahError, match=r"the query took longer than 0\.2 s and was cancelled"):
         await asyncio.wait_for(app.why.job(made.id), 30)
 
     await begun.rollback()

@@ -59,9 +59,10 @@ async def test_one_that_runs_has_every_gate_open(app: Howdah, database: Database
     name = f"node {running_node.node} ({node_name()})"
     assert all(gate.open for gate in gates.values())
     assert list(gates) == ["pause", "node", "assigned", "halt", "retry", "frontier", "behind"]
-    assert gates["node"].fact == gates["assigned"].fact == f"{name} has it"
+    assert gates["node"].fact == f"{name} has this consumer"
+    assert gates["assigned"].fact == f"assigned to {name}"
     assert gates["frontier"].fact == "the log can be read up to 2 of 2"
-    assert gates["behind"].fact == "it has seen all that can be read"
+    assert gates["behind"].fact == "it has handled every event that can be read"
 
 
 async def test_there_is_none_of_this_name(app: Howdah) -> None:
@@ -82,10 +83,10 @@ async def test_no_live_node_has_it_and_nobody_leads(app: Howdah, conn: Any) -> N
 
     gates = await ask(app)
     assert await closed(app) == ["node", "assigned"]
-    assert gates["node"].fact == "no live node has it"
-    assert gates["node"].fix.endswith("or `howdah consumers forget Mail`")
-    assert gates["assigned"].fact == "no node was given it; no node leads"
-    assert gates["behind"].fact == "it is behind by up to 3 events, and handled 0 a second lately"
+    assert gates["node"].fact == "no live node has this consumer"
+    assert gates["node"].fix.endswith("or delete it: howdah consumers forget Mail")
+    assert gates["assigned"].fact == "assigned to no node; there is no leader"
+    assert gates["behind"].fact == "it is up to 3 events behind, and recently handled 0 events a second"
 
 
 async def test_paused_by_whom_and_since(app: Howdah, database: Database, conn: Any) -> None:
@@ -111,7 +112,7 @@ async def test_its_owner_died(app: Howdah, database: Database, conn: Any) -> Non
         gates = await ask(app)
 
     assert await closed(app) == ["node", "assigned"]
-    owner = f"node {running_node.node} ({node_name()}), which has it, has been silent for 40 s; "
+    owner = f"assigned to node {running_node.node} ({node_name()}), which has sent no heartbeat for 40 s; "
     assert gates["assigned"].fact.startswith(owner)
 
 
@@ -119,7 +120,7 @@ async def test_all_that_have_it_drain(app: Howdah, conn: Any) -> None:
     await declare(conn)
     await conn.execute("insert into howdah.node (name, state, consumers) values ('web:7', 'draining', '{\"Mail\": 1}')")
 
-    assert (await ask(app))["node"].fact == "all that have it drain: node 1 (web:7)"
+    assert (await ask(app))["node"].fact == "all nodes with this consumer are draining: node 1 (web:7)"
 
 
 async def test_halted_at_a_position_with_its_error(app: Howdah, database: Database, conn: Any) -> None:
@@ -131,7 +132,7 @@ async def test_halted_at_a_position_with_its_error(app: Howdah, database: Databa
 
     assert [gate.name for gate in gates.values() if not gate.open] == ["halt"]
     assert gates["halt"].fact.startswith("halted at position 1 by ValueError: no address (1 failure in a row, 20")
-    assert gates["halt"].fix == "mend it and `howdah consumers resume Mail`, or `howdah consumers skip Mail`"
+    assert gates["halt"].fix == "fix the cause and `howdah consumers resume Mail`, or `howdah consumers skip Mail`"
 
 
 async def test_waiting_to_try_again(app: Howdah, database: Database, conn: Any) -> None:
@@ -142,9 +143,9 @@ async def test_waiting_to_try_again(app: Howdah, database: Database, conn: Any) 
         gates = await ask(app)
 
     assert [gate.name for gate in gates.values() if not gate.open] == ["retry"]
-    said = "waits to try position 1 again after ValueError: no address (1 failure in a row, 20"
+    said = "waits to retry position 1 after ValueError: no address (1 failure in a row, 20"
     assert gates["retry"].fact.startswith(said)
-    assert gates["retry"].fix == "mend it, or `howdah consumers skip Mail`"
+    assert gates["retry"].fix == "fix the cause, or `howdah consumers skip Mail`"
 
 
 async def test_events_that_were_set_aside(app: Howdah, database: Database, conn: Any) -> None:
@@ -155,7 +156,7 @@ async def test_events_that_were_set_aside(app: Howdah, database: Database, conn:
         parked = (await ask(app))["parked"]
 
     assert parked.open
-    assert parked.fact == "it has set 2 events aside and went on"
+    assert parked.fact == "it has parked 2 events after failures, and continued"
 
 
 @pytest.mark.superuser("sees what other roles run")
@@ -184,7 +185,7 @@ async def test_the_frontier_is_held_by_an_open_append(
     )
     assert " has had its transaction open since 20" in frontier.fact
     assert ", its last statement began at 20" in frontier.fact
-    assert frontier.fix == f"end it, or select pg_terminate_backend({pid})"
+    assert frontier.fix == f"end that transaction, or select pg_terminate_backend({pid})"
 
 
 async def test_a_held_frontier_that_it_has_not_reached_is_not_in_its_way(
@@ -212,9 +213,11 @@ async def test_one_part_of_several_is_named(app: Howdah, conn: Any) -> None:
     )
     gates = await ask(app)
 
-    assert gates["halt"].fact == "part 3: halted at position 7 by ValueError: no (2 failures in a row)"
-    assert gates["assigned"].fact.startswith("part 0: no node was given it; part 1: no node was given it; part 2: ")
-    assert "; and 2 more parts; no node leads" in gates["assigned"].fact
+    assert gates["halt"].fact == "partition 3: halted at position 7 by ValueError: no (2 failures in a row)"
+    assert gates["assigned"].fact.startswith(
+        "partition 0: assigned to no node; partition 1: assigned to no node; partition 2: "
+    )
+    assert "; and 2 more partitions; there is no leader" in gates["assigned"].fact
 
 
 async def test_parts_wait_for_each_other_while_their_number_changes(app: Howdah, conn: Any) -> None:
@@ -226,4 +229,6 @@ async def test_parts_wait_for_each_other_while_their_number_changes(app: Howdah,
 
     reshape = (await ask(app))["reshape"]
     assert not reshape.open
-    assert reshape.fact == "its partitions change; every part stops at 2, and 1 of 2 are there"
+    assert (
+        reshape.fact == "the number of its partitions is changing: each stops at position 2, and 1 of 2 have reached it"
+    )

@@ -29,20 +29,20 @@ async def test_a_running_job_and_whether_its_node_still_beats(app: Howdah, long:
         id = await slow.start()
         await eventually(lambda: conn.fetchval("select beat_at > started_at from howdah.node"))
         [lease] = (await ask(id)).values()
-        where = f"it runs on node {running_node.node} ({node_name()}) since 20"
+        where = f"it is running on node {running_node.node} ({node_name()}) since 20"
         assert (lease.name, lease.open) == ("lease", False)
         assert lease.fact.startswith(where)
-        assert ", attempt 1 of 5; that node beat " in lease.fact
-        assert ", its lease lasts until 20" in lease.fact
+        assert ", attempt 1 of 5; that node sent a heartbeat " in lease.fact
+        assert "; its lease lasts until 20" in lease.fact
 
         await conn.execute("update howdah.node set beat_at = now() - interval '40 seconds'")
         [silent] = (await ask(id)).values()
-        assert "; that node has been silent for 40 s, its lease lasts until 20" in silent.fact
-        assert silent.fact.endswith("and then the job goes back to its queue")
+        assert "; that node has sent no heartbeat for 40 s; its lease lasts until 20" in silent.fact
+        assert silent.fact.endswith(", then the job returns to its queue")
 
         await conn.execute("update howdah.node set state = 'offline'")
         [offline] = (await ask(id)).values()
-        assert "; that node is offline, its lease lasts until 20" in offline.fact
+        assert "; that node is offline; its lease lasts until 20" in offline.fact
         slow.go.set()
 
 
@@ -54,8 +54,8 @@ async def test_a_lease_that_ended_and_that_nobody_takes_back(app: Howdah, long: 
         [lease] = (await ask(id)).values()
         slow.go.set()
 
-    assert lease.fact.endswith("(3 min ago) and it has not been reset")
-    assert lease.fix == "start a worker: its upkeep returns the job to its queue"
+    assert lease.fact.endswith("(3 min ago), and no node has reset it")
+    assert lease.fix == "start a worker: its maintenance loop returns the job to the queue"
 
 
 async def test_a_running_job_that_was_asked_to_cancel(app: Howdah, long: Any, ask: Any, conn: Any) -> None:
@@ -69,7 +69,7 @@ async def test_a_running_job_that_was_asked_to_cancel(app: Howdah, long: Any, as
 
     assert list(gates) == ["lease", "cancel"]
     assert not gates["cancel"].open
-    assert gates["cancel"].fact.endswith("its node hears of it by the next heartbeat")
+    assert gates["cancel"].fact.endswith("with its next heartbeat")
 
 
 async def test_a_job_that_is_over_says_how_and_when(app: Howdah, send: Any, ask: Any, conn: Any) -> None:
@@ -97,7 +97,7 @@ async def test_the_key_of_a_failed_job_is_held_by_another(app: Howdah, send: Any
     key = (await ask(failed))["key"]
     assert not key.open
     assert key.fact == f"its key 'user-13' is held by job {holder}, so it cannot be retried"
-    assert key.fix == f"wait until that is over, or `howdah cancel {holder}`"
+    assert key.fix == f"wait until that job has finished, or `howdah cancel {holder}`"
     assert [said.said for said in await app.admin.retry([failed])] == [f"key held by job {holder}"]
 
     await app.admin.cancel([holder])

@@ -46,7 +46,7 @@ async def test_a_held_kind_is_said_until_when_and_why(
 
     gates = await ask(made.id)
     assert await closed(made.id) == ["hold"]
-    assert gates["hold"].fact.startswith("nodes leave 'send' alone until 20")
+    assert gates["hold"].fact.startswith("no node claims jobs of kind 'send' until 20")
     assert gates["hold"].fact.endswith("(in 2 h): 429 Too Many Requests")
     assert await queue.claim(node, (["send"], None, []), limit=1, room={}, timeout=0) == []
 

@@ -42,16 +42,16 @@ async def test_a_row_that_can_be_claimed(app: Howdah, uploads: Any) -> None:
 
     assert all(gate.open for gate in gates.values())
     assert list(gates) == ["node", "due", "cancel"]
-    assert gates["node"].fact == "node 1 (web:7) works on table uploads"
+    assert gates["node"].fact == "node 1 (web:7) processes table uploads"
 
 
 async def test_no_live_node_has_the_table(app: Howdah, uploads: Any) -> None:
     await uploads.execute("update howdah.node set kinds = '{}'")
-    assert (await ask(app))["node"].fact == "none of 1 live nodes works on table uploads"
+    assert (await ask(app))["node"].fact == "none of 1 live nodes processes table uploads"
     await uploads.execute("update howdah.node set tables = '{uploads}', remote = true")
     assert await closed(app) == []
     await uploads.execute("update howdah.node set leaving = true")
-    assert (await ask(app))["node"].fact == "all that work on table uploads drain: node 1 (web:7)"
+    assert (await ask(app))["node"].fact == "all nodes that process table uploads are draining: node 1 (web:7)"
 
 
 async def test_not_due_and_waiting_to_retry(app: Howdah, uploads: Any) -> None:
@@ -80,11 +80,11 @@ async def test_it_does_not_meet_the_condition_of_the_table(app: Howdah, uploads:
 
 async def test_it_needs_more_than_the_whole_budget(app: Howdah, uploads: Any) -> None:
     tight = TableOptions(table="uploads", budget=Budget(memory=8, cost={"memory": "size"}))
-    assert (await ask(app, tight))["budget"].fact == "it needs 1 of 8 memory; how much is free only its worker knows"
+    assert (await ask(app, tight))["budget"].fact == "it needs 1 of 8 memory; only its worker knows how much is free"
     await uploads.execute("update uploads set size = 9")
 
     assert await closed(app, tight) == ["budget"]
-    assert (await ask(app, tight))["budget"].fact == "it needs 9 of 8 memory: more than there is"
+    assert (await ask(app, tight))["budget"].fact == "it needs 9 of 8 memory, more than the whole budget"
 
 
 async def test_somebody_works_on_it_and_is_it_alive(app: Howdah, uploads: Any) -> None:
@@ -94,13 +94,13 @@ async def test_somebody_works_on_it_and_is_it_alive(app: Howdah, uploads: Any) -
     )
     [lease] = (await ask(app)).values()
     assert (lease.name, lease.open) == ("lease", False)
-    assert lease.fact.startswith("web:7 works on it since 20")
-    assert ", and beat " in lease.fact
+    assert lease.fact.startswith("web:7 processes it since 20")
+    assert ", and sent a heartbeat " in lease.fact
 
     await uploads.execute("update uploads set last_heartbeat_at = now() - interval '50 seconds'")
     [stalled] = (await ask(app)).values()
-    assert stalled.fact.endswith("but has been silent for 50 s, more than stalled_after (30 s)")
-    assert stalled.fix == "start a worker with this table: its upkeep puts the row back"
+    assert stalled.fact.endswith("but has sent no heartbeat for 50 s, longer than stalled_after (30 s)")
+    assert stalled.fix == "start a worker with this table: its maintenance loop resets the row"
 
 
 async def test_a_row_that_is_over(app: Howdah, uploads: Any) -> None:

@@ -35,7 +35,7 @@ async def test_nobody_works_at_all(send: Any, ask: Any, closed: Any) -> None:
 
     gate = (await ask(made.id))["node"]
     assert await closed(made.id) == ["node"]
-    assert gate.fact == "no node lives"
+    assert gate.fact == "no node is live"
     assert gate.fix == "start a worker: howdah worker -a module:app -q mail"
 
 
@@ -48,10 +48,10 @@ async def test_a_node_that_has_gone_silent_is_named(send: Any, app: Howdah, ask:
     )
 
     assert (await ask(made.id))["node"].fact == (
-        "no node lives: node 2 (far:8) has been silent for 2 min; node 1 (web:7) has been silent for 40 s"
+        "no node is live: node 2 (far:8) has sent no heartbeat for 2 min; node 1 (web:7) has sent no heartbeat for 40 s"
     )
     await conn.execute("update howdah.node set beat_at = now() - interval '40 seconds'")
-    assert (await ask(made.id))["node"].fact == "node 2 (far:8) takes queue 'mail' and task 'send'"
+    assert (await ask(made.id))["node"].fact == "node 2 (far:8) serves queue 'mail' and has task 'send'"
 
 
 async def test_no_live_node_has_the_task_the_queue_or_the_label(
@@ -68,7 +68,7 @@ async def test_no_live_node_has_the_task_the_queue_or_the_label(
         await registered(conn)
         name = node_name()
         assert (await ask(made.id))["node"].fact == (
-            f"no live node takes it: node {first.node} ({name}) has no task 'send'"
+            f"no live node can run it: node {first.node} ({name}) has no task 'send'"
         )
         async with node(other, queues={"mail": None, "default": None}, labels=["arm64"]) as second:
             await registered(conn, 2)
@@ -76,7 +76,10 @@ async def test_no_live_node_has_the_task_the_queue_or_the_label(
             assert await closed(labelled.id) == ["node"]
             assert f"node {first.node} ({name}) lacks label 'gpu' and has no task 'send'" in said.fact
             assert f"node {second.node} ({name}) lacks label 'gpu' and has no task 'send'" in said.fact
-            assert said.fix == "start a worker: howdah worker -a module:app -q mail --label gpu, with task 'send'"
+            assert (
+                said.fix
+                == "start a worker: howdah worker -a module:app -q mail --label gpu, with an app that has task 'send'"
+            )
 
 
 async def test_a_node_that_has_the_task_serves_other_queues(app: Howdah, send: Any, ask: Any, conn: Any) -> None:
@@ -85,7 +88,7 @@ async def test_a_node_that_has_the_task_serves_other_queues(app: Howdah, send: A
         await registered(conn)
         said = (await ask(made.id))["node"].fact
 
-    assert said == f"no live node takes it: node {running_node.node} ({node_name()}) does not serve queue 'mail'"
+    assert said == f"no live node can run it: node {running_node.node} ({node_name()}) does not serve queue 'mail'"
 
 
 async def test_the_only_node_drains(app: Howdah, send: Any, long: Any, ask: Any, closed: Any, conn: Any) -> None:
@@ -97,7 +100,7 @@ async def test_the_only_node_drains(app: Howdah, send: Any, long: Any, ask: Any,
         made = await send.enqueue()
         said = (await ask(made.id))["node"]
         assert await closed(made.id) == ["node"]
-        assert said.fact == f"no live node takes it: node {running_node.node} ({node_name()}) drains"
+        assert said.fact == f"no live node can run it: node {running_node.node} ({node_name()}) is draining"
         slow.go.set()
 
 
@@ -182,7 +185,7 @@ async def test_all_slots_are_busy_and_by_what(app: Howdah, send: Any, long: Any,
         busy = f"all 2 slots of {name} are taken by jobs {first}, {second}, the first since"
         assert gates["slots"].fact.startswith(busy)
         assert gates["slots"].fix == "wait, start another worker, or give it more slots: howdah worker -c N"
-        assert gates["turn"].fact == "it is the next of its queue"
+        assert gates["turn"].fact == "it is the next job of its queue"
         slow.go.set()
 
 
@@ -198,7 +201,7 @@ async def test_a_costly_job_takes_several_slots(app: Howdah, send: Any, long: An
         await eventually(told)  # with the next heartbeat
         said = (await ask(made.id))["slots"].fact
         assert f"are taken by job {first}, the first since" in said
-        assert said.endswith(", and 2 of them by table rows or costly jobs")
+        assert said.endswith(", and 2 of them by table rows or by jobs with a cost above 1")
         slow.go.set()
 
 
@@ -246,7 +249,7 @@ async def test_jobs_of_kinds_no_node_takes_are_not_in_the_way(app: Howdah, send:
         gates = await ask(made.id)
 
     assert gates["turn"].open
-    assert gates["turn"].fact == "it is the next of its queue"
+    assert gates["turn"].fact == "it is the next job of its queue"
 
 
 @pytest.mark.superuser("sees what other roles run")
@@ -263,7 +266,7 @@ async def test_somebody_has_locked_its_place(
     pid = other.get_server_pid()
     assert await closed(made.id) == ["node", "pause", "lock"]
     assert gates["lock"].fact.startswith(f"pid {pid} (psql; idle in transaction: select howdah.cancel(")
-    assert gates["lock"].fix == f"end it, or select pg_terminate_backend({pid})"
+    assert gates["lock"].fix == f"end that transaction, or select pg_terminate_backend({pid})"
 
     await begun.rollback()
     await other.close()
@@ -276,7 +279,7 @@ async def test_a_wish_to_cancel_that_came_while_it_moved(send: Any, ask: Any, co
 
     gate = (await ask(made.id))["cancel"]
     assert gate.open
-    assert gate.fact.startswith("it was asked to cancel 20")
+    assert gate.fact.startswith("a cancel was requested 20")
 
 
 async def test_a_node_that_hears_no_wake_ups(app: Howdah, send: Any, ask: Any, conn: Any) -> None:
@@ -288,5 +291,5 @@ async def test_a_node_that_hears_no_wake_ups(app: Howdah, send: Any, ask: Any, c
         wake = (await ask(made.id))["wake"]
 
     assert wake.open
-    assert wake.fact == f"node {running_node.node} ({node_name()}) hears no wake-ups and looks every 0.5 s"
+    assert wake.fact == f"node {running_node.node} ({node_name()}) receives no wake-ups and polls every 0.5 s"
     assert wake.fix is not None

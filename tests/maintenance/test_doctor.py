@@ -129,8 +129,8 @@ async def test_silent_deaf_and_outdated_nodes(database, conn):
 
     found = [(each.name, each.fact) for each in await Doctor(database).examine() if each.verdict == "warn"]
 
-    assert ("nodes", "silent for more than 1 min: b:2") in found
-    assert ("nodes", "no wake-ups arrive at a:1, they poll") in found
+    assert ("nodes", "no heartbeat for more than 1 min: b:2") in found
+    assert ("nodes", "no wake-ups arrive at a:1, so they poll") in found
     assert any(name == "versions" and fact.startswith("0.0.1, ") for name, fact in found)
 
 
@@ -152,7 +152,7 @@ async def test_leases_nobody_took_back(database, conn):
 
     leases = (await examine(database))["leases"]
 
-    assert (leases.verdict, leases.fact) == ("bad", "1 expired and not taken back for up to 10 min")
+    assert (leases.verdict, leases.fact) == ("bad", "1 expired and not reset for up to 10 min")
 
 
 async def test_paused_queues_and_kinds_nobody_has(database, conn):
@@ -165,11 +165,11 @@ async def test_paused_queues_and_kinds_nobody_has(database, conn):
     assert found["paused"].fact.startswith("queue 'mail' was paused ")
     assert found["paused"].fact.endswith(" s ago by ada; jobs waiting: 1")
     assert found["paused"].fix == "howdah resume mail"
-    assert found["unserved"].fact == "no live node takes 1 of send in mail"
+    assert found["unserved"].fact == "no live node serves 1 of send in mail"
 
 
 async def test_a_check_that_takes_too_long_does_not_stop_the_others(database, conn, monkeypatch):
-    monkeypatch.setattr(doctor, "PATIENCE", 0.3)
+    monkeypatch.setattr(doctor, "CHECK_TIMEOUT", 0.3)
     async with conn.transaction():
         await conn.execute("lock table howdah.lease in access exclusive mode")
         found = await examine(database)

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     ("options", "fact"),
     [
-        ({}, "no live node takes 1 of build in builds+gpu"),
-        ({"labels": ["gpu"]}, "every waiting job has a live node for it"),
-        ({"queues": {"builds": None}, "labels": ["arm64", "gpu"]}, "every waiting job has a live node for it"),
-        ({"queues": {"builds+gpu": None}}, "every waiting job has a live node for it"),
-        ({"queues": {"mail": None}, "labels": ["gpu"]}, "no live node takes 1 of build in builds+gpu"),
+        ({}, "no live node serves 1 of build in builds+gpu"),
+        ({"labels": ["gpu"]}, "a live node serves every queued job"),
+        ({"queues": {"builds": None}, "labels": ["arm64", "gpu"]}, "a live node serves every queued job"),
+        ({"queues": {"builds+gpu": None}}, "a live node serves every queued job"),
+        ({"queues": {"mail": None}, "labels": ["gpu"]}, "no live node serves 1 of build in builds+gpu"),
     ],
     ids=["no label", "label", "queue and label", "queue with a label", "another queue"],
 )

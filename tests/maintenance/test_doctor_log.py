@@ -54,8 +54,8 @@ async def test_halted_consumers_with_their_error(app: Howdah, database: Database
         [halted] = await examine(database, "consumers")
 
     assert halted.verdict == "bad"
-    assert halted.fact == "Mail is halted at position 1: ValueError: no address '…'; 2 behind"
-    assert halted.fix == "mend it and `howdah consumers resume Mail`, or `howdah consumers skip Mail`"
+    assert halted.fact == "Mail is halted at position 1: ValueError: no address '…'; it is 2 events behind"
+    assert halted.fix == "fix the cause and `howdah consumers resume Mail`, or `howdah consumers skip Mail`"
 
 
 async def test_consumers_nobody_has_and_parked_events(app: Howdah, database: Database, conn: Any) -> None:
@@ -70,9 +70,9 @@ async def test_consumers_nobody_has_and_parked_events(app: Howdah, database: Dat
         await eventually(lambda: conn.fetchval("select count(*) = 3 from howdah.parked"))
         nobody, parked = await examine(database, "consumers")
 
-    assert (nobody.verdict, nobody.fact) == ("warn", "no live node has Old; 3 behind")
-    assert nobody.fix == "start a worker that has it, or `howdah consumers forget Old`"
-    assert (parked.verdict, parked.fact) == ("warn", "Mail has set 3 events aside")
+    assert (nobody.verdict, nobody.fact) == ("warn", "no live node has Old; it is 3 events behind")
+    assert nobody.fix == "start a worker with it, or delete it: howdah consumers forget Old"
+    assert (parked.verdict, parked.fact) == ("warn", "Mail has 3 parked events")
     assert parked.fix == "`howdah consumers parked list Mail` shows them; then retry or drop them"
 
 
@@ -90,7 +90,7 @@ async def test_an_append_that_stays_open(
         monkeypatch.setattr(doctor_log, "HELD", 0.0)
         [long] = await examine(database, "frontier")
         assert long.fix is not None
-        await conn.execute(long.fix.removeprefix("end it, or "))
+        await conn.execute(long.fix.removeprefix("end that transaction, or "))
         await eventually(lambda: conn.fetchval("select not held from howdah.frontier()"))
     finally:
         holder.terminate()
@@ -99,7 +99,7 @@ async def test_an_append_that_stays_open(
     assert (short.verdict, short.fact) == ("ok", "the log can be read up to 1 of 2")
     assert long.verdict == "bad"
     assert f"pid {pid} (howdah careless" in long.fact
-    assert re.search(r" holds it at 1 of 2 for \d+ s$", long.fact)
+    assert re.search(r"^the log can be read up to 1 of 2: an append of pid .* is open for \d+ s$", long.fact)
     assert "idle in transaction: select howdah.append('…', '…')" in long.fact
     assert ended.verdict == "ok"
 
@@ -118,9 +118,9 @@ async def test_a_gate_that_is_disabled_or_gone(database: Database, conn: Any) ->
 
     assert (disabled.verdict, disabled.fact) == (
         "bad",
-        "the trigger gate is disabled, so consumers can pass by events",
+        "the trigger gate is disabled, so consumers can skip events",
     )
-    assert (gone.verdict, gone.fact) == ("bad", "the trigger gate is gone, so consumers can pass by events")
+    assert (gone.verdict, gone.fact) == ("bad", "the trigger gate is missing, so consumers can skip events")
     assert enabled.verdict == made.verdict == "ok"
 
 
@@ -132,7 +132,7 @@ async def test_a_gate_of_another_kind_is_none(database: Database, conn: Any) -> 
 
     [found] = await examine(database, "gate")
 
-    assert found.fact.startswith("the trigger gate is gone")
+    assert found.fact.startswith("the trigger gate is missing")
 
 
 async def test_positions_drawn_ahead(database: Database, conn: Any) -> None:
@@ -142,7 +142,10 @@ async def test_positions_drawn_ahead(database: Database, conn: Any) -> None:
     await conn.execute(ahead.fix)
     [fixed] = await examine(database, "gate")
 
-    assert (ahead.verdict, ahead.fact) == ("bad", "sessions draw 20 positions ahead, so consumers can pass by events")
+    assert (ahead.verdict, ahead.fact) == (
+        "bad",
+        "sessions reserve 20 positions at a time, so consumers can skip events",
+    )
     assert fixed.verdict == "ok"
 
 
@@ -163,7 +166,7 @@ async def test_nobody_leads_though_consumers_wait(database: Database, conn: Any)
     )
     [led] = await examine(database, "leader")
 
-    assert (found.verdict, found.fact) == ("bad", "no node leads, and these consumers wait: Mail")
+    assert (found.verdict, found.fact) == ("bad", "there is no leader, so no node runs these consumers: Mail")
     assert [each.verdict for each in (nobody_could, just_begun, led)] == ["ok"] * 3
     assert led.fact.endswith("(a:1)")
 
@@ -233,4 +236,4 @@ async def test_two_apps_that_declare_one_consumer_differently(database: Database
 
     assert release.verdict == "ok", "a release is under way, maybe"
     assert found.verdict == "warn"
-    assert found.fact == f"Mail has other types or only on {name}, which therefore do not consume it"
+    assert found.fact == f"Mail has other `types` or `only` on {name}, which do not run it"

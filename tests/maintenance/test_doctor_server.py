@@ -31,7 +31,7 @@ async def examine(database: Database) -> dict[str, Finding]:
     [
         (140000, False, "ok", None),
         (130012, False, "bad", "upgrade it to 14 or later"),
-        (180004, True, "bad", "name the primary"),
+        (180004, True, "bad", "connect to the primary"),
     ],
     ids=["oldest", "too old", "standby"],
 )
@@ -67,15 +67,15 @@ async def test_a_pooler_is_noticed_and_its_mode_too(server: Any, direct: Databas
         found = await examine(Database(pooler.dsn_for(urlsplit(direct.dsn).path[1:])))
 
     shared = mode == "transaction"
-    assert found["pooler"].fact.startswith(f"a {mode} pooler stands in between")
+    assert found["pooler"].fact.startswith(f"connected through a {mode} pooler")
     assert found["notify"].verdict == ("warn" if shared else "ok")
-    assert found["notify"].fix == ("let nodes connect without a pooler" if shared else None)
+    assert found["notify"].fix == ("connect nodes without a transaction pooler" if shared else None)
 
 
 async def test_no_pooler(direct: Database) -> None:
     found = await examine(direct)
 
-    assert (found["pooler"].verdict, found["pooler"].fact) == ("ok", "none in between")
+    assert (found["pooler"].verdict, found["pooler"].fact) == ("ok", "connected directly")
     assert found["notify"].verdict == "ok"
 
 
@@ -90,7 +90,7 @@ async def test_a_server_that_is_nearly_full_says_who_is_there(
 
     assert [each.verdict for each in (well, full, too_full)] == ["ok", "warn", "bad"]
     assert " in use, most by " in full.fact
-    assert full.fix == "raise max_connections, or put a pooler in between"
+    assert full.fix == "raise max_connections, or use a connection pooler"
 
 
 async def test_pools_that_can_grow_beyond_what_there_is(direct: Database, conn: Any) -> None:
@@ -146,7 +146,7 @@ async def test_a_server_whose_connections_are_all_taken_is_not_said_to_be_down(d
 
     assert (found.name, found.verdict) == ("database", "bad")
     assert "too many connections" in found.fact
-    assert found.fix == "close connections, raise max_connections or the CONNECTION LIMIT, or put a pooler in between"
+    assert found.fix == "close connections, raise max_connections or the CONNECTION LIMIT, or use a connection pooler"
     [down] = await Doctor(Database("postgresql://nobody@/x?host=/nowhere")).examine()
     assert down.fix == "start it, or correct the DSN"
 
@@ -162,7 +162,7 @@ async def test_a_full_disk_is_noticed() -> None:
 
         full = (await examine(database))["disk"]
 
-    assert (before.verdict, before.fact) == ("ok", "there is room for another 8 MB")
+    assert (before.verdict, before.fact) == ("ok", "there is space for another 8 MB")
     assert full.verdict == "bad"
     assert "No space left on device" in full.fact
 

@@ -46,13 +46,13 @@ async def test_a_long_transaction_is_named_without_its_values_and_can_be_ended(
     monkeypatch.setattr(doctor_storage, "TOO_LONG", 0.0)
     [too_long] = await examine(database, "horizon")
     assert long.fix is not None
-    await conn.execute(long.fix.removeprefix("end it, or "))
+    await conn.execute(long.fix.removeprefix("end that transaction, or "))
     await eventually(lambda: conn.fetchval("select not exists (select from pg_locks where pid = $1)", pid(holder)))
     [ended] = await examine(database, "horizon")
 
     assert short.verdict == ended.verdict == "ok"
     assert (long.verdict, too_long.verdict) == ("warn", "bad")
-    assert f"transaction pid {pid(holder)} (howdah careless) keeps dead rows for " in long.fact
+    assert f"transaction pid {pid(holder)} (howdah careless) has kept dead rows for " in long.fact
     assert "insert into t values ('…')" in long.fact
     assert "hunter2" not in long.fact
 
@@ -80,8 +80,9 @@ async def test_sessions_that_are_hidden_are_counted(direct: Database, conn: Any,
         await conn.execute(f'drop role "{role}"')
 
     assert blind.verdict == "ok"
-    assert blind.fact.endswith(f'sessions of other roles are hidden, grant pg_read_all_stats to "{role}"')
-    assert sees.fact == "no transaction or slot keeps dead rows"
+    grant = f'grant pg_read_all_stats to "{role}"'
+    assert blind.fact.endswith(f"sessions of other roles are not visible, to see them {grant}")
+    assert sees.fact == "no transaction or replication slot prevents the removal of dead rows"
 
 
 @pytest.fixture(scope="module")
@@ -102,12 +103,12 @@ async def test_a_replication_slot_nobody_reads(replicating: embedded.Server, mon
         monkeypatch.setattr(doctor_storage, "MUCH_KEPT", -1)
         [much] = await examine(app.database, "horizon")
         assert far.fix is not None
-        conn.execute(far.fix.removeprefix("let its reader catch up, or "))  # type: ignore[arg-type]
+        conn.execute(far.fix.removeprefix("wait for its reader, or "))  # type: ignore[arg-type]
         [gone] = await examine(app.database, "horizon")
 
     assert near.verdict == gone.verdict == "ok"
     assert (far.verdict, far.fact) == ("warn", "replication slot left_alone keeps dead rows: no client reads it")
-    assert " keeps dead rows and 0.0 GB of the server's log: no client reads it" in much.fact
+    assert " keeps dead rows and 0.0 GB of WAL: no client reads it" in much.fact
 
 
 async def test_a_prepared_transaction(replicating: embedded.Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +124,7 @@ async def test_a_prepared_transaction(replicating: embedded.Server, monkeypatch:
         conn.execute(found.fix.partition(", or ")[2])  # type: ignore[arg-type]
         [gone] = await examine(app.database, "horizon")
 
-    assert found.fact.startswith("prepared transaction it's mine keeps dead rows for ")
+    assert found.fact.startswith("prepared transaction it's mine has kept dead rows for ")
     assert found.fact.endswith(": prepared by postgres")
     assert gone.verdict == "ok"
 
@@ -176,7 +177,7 @@ async def test_a_table_much_larger_than_its_rows(
 
     [bloated] = await eventually(found, 30)
     assert bloated.fix is not None
-    await conn.execute(bloated.fix.removeprefix("in a quiet minute, "))
+    await conn.execute(bloated.fix.removeprefix("while there is little load, since it locks the table: "))
     tidied = await examine(database, "bloat")
 
     assert (full, tidied) == ([], [])
@@ -196,7 +197,7 @@ async def test_partitions_that_ran_out(database: Database, conn: Any) -> None:
         [partitions] = await examine(database, "partitions")
         found.append((partitions.verdict, partitions.fact))
 
-    assert found == [("warn", "1 ahead"), ("bad", "0 ahead")]
+    assert found == [("warn", "1 exist for future jobs"), ("bad", "0 exist for future jobs")]
 
 
 async def test_many_jobs_outside_the_partitions(database: Database, conn: Any, monkeypatch: pytest.MonkeyPatch) -> None:

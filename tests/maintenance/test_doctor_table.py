@@ -124,8 +124,8 @@ async def test_rows_no_node_takes(database: Database, conn: Any) -> None:
     await conn.execute(LIVE, "uploads")
     [served] = await examine(database, options)
 
-    assert (unserved.verdict, unserved.fix) == ("warn", "start a worker that has this table")
-    assert unserved.fact.startswith("uploads: no live node takes 1 rows, the oldest waits for ")
+    assert (unserved.verdict, unserved.fix) == ("warn", "start a worker with this table")
+    assert unserved.fact.startswith("uploads: no live node processes 1 due rows; the oldest has waited for ")
     assert (still.verdict, served.verdict) == ("warn", "ok")
 
 
@@ -142,14 +142,14 @@ async def test_rows_nobody_takes_back(database: Database, conn: Any) -> None:
     assert soon.verdict == "ok"
     assert (stuck.verdict, stuck.fact) == (
         "bad",
-        "uploads: no node resets 1 rows whose worker has been silent for 10 min",
+        "uploads: no node resets 1 rows whose worker has sent no heartbeat for 10 min",
     )
 
 
 async def test_a_table_that_is_locked_does_not_hide_the_next(
     database: Database, conn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "PATIENCE", 0.3)
+    monkeypatch.setattr(doctor, "CHECK_TIMEOUT", 0.3)
     monkeypatch.setattr(database, "command_timeout", 2.0)
     locked, free = TableOptions(table="locked"), TableOptions(table="free")
     for options in (locked, free):

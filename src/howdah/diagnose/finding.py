@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from howdah.postgres.sql import literal
 from howdah.redact import scrub
 
 LONG = 60.0
@@ -42,7 +43,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """One condition of the claim: whether it lets the job pass, by which fact, and what to do about it."""
+    """One condition of a claim: whether it is met, the fact that decides it, and what to do."""
 
     name: str
     open: bool
@@ -74,6 +75,17 @@ def statement(text: str, longest: int = 80) -> str:
     hidden = re.sub(r"'(?:[^']|'')*('|$)", "'…'", text)
     line = scrub(" ".join(hidden.split()))
     return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def end_transaction(pid: int | None, prepared: str | None) -> str:
+    """Return how to end a transaction of another session, or a prepared one.
+
+    >>> end_transaction(7, None), end_transaction(None, "t")
+    ('end that transaction, or select pg_terminate_backend(7)', "commit prepared 't', or rollback prepared 't'")
+    """
+    if prepared is not None:
+        return f"commit prepared {literal(prepared)}, or rollback prepared {literal(prepared)}"
+    return f"end that transaction, or select pg_terminate_backend({pid})"
 
 
 def some(items: Sequence[object], most: int = 5) -> str:

@@ -18,7 +18,7 @@ from howdah.postgres import migrate, sql
 from howdah.postgres.database import BROKEN, Database
 from howdah.table.options import TableOptions
 
-PATIENCE = 5.0
+CHECK_TIMEOUT = 5.0
 """Timeout of each check, in seconds."""
 
 Check = tuple[str, Callable[[], Awaitable[list[Finding]]]]
@@ -84,10 +84,18 @@ class Doctor:
             return await check()
         except asyncpg.QueryCanceledError:
             return [
-                warn(name, f"could not be examined within {PATIENCE:g} s", "try again when the server is less busy")
+                warn(
+                    name, f"could not be examined within {CHECK_TIMEOUT:g} s", "try again when the server is less busy"
+                )
             ]
         except (asyncpg.PostgresError, DatabaseUnreachable, *BROKEN) as error:
-            return [warn(name, f"could not be examined: {error}", "see whether this role may read it")]
+            return [
+                warn(
+                    name,
+                    f"could not be examined: {error}",
+                    "check the privileges of this role; deploy/roles.sql lists them",
+                )
+            ]
 
     async def _fetch(self, verb: str, *args: Any) -> list[Any]:
         return await self._run(self._sql[f"doctor_{verb}"], *args)
@@ -96,7 +104,7 @@ class Doctor:
         async with self._conn.transaction(readonly=True):
             await self._conn.execute(
                 "select set_config('statement_timeout', $1, true), set_config('enable_seqscan', 'off', true)",
-                str(int(PATIENCE * 1000)),
+                str(int(CHECK_TIMEOUT * 1000)),
             )
             rows: list[Any] = await self._conn.fetch(statement, *args)
             return rows
@@ -110,10 +118,10 @@ class Doctor:
         try:
             state, needed = await migrate.state(self._database, self._conn), migrate.needed()
         except SchemaError as error:
-            return bad("schema", str(error), "name another schema")
+            return bad("schema", str(error), "use another schema")
         found = state.version
         if found == needed and (altered := await migrate.altered(self._database, self._conn)):
-            fact = f"at version {found}, but made by another text of migration {some(altered)} than this release's"
+            fact = f"it is at version {found}, but this release has another text of migration {some(altered)}"
             return warn("schema", fact, "compare its functions with those of a new schema made by `howdah migrate`")
         if found == needed:
             return ok("schema", f"{self._database.schema!r} is at version {found}")

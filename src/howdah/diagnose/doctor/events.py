@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from howdah.diagnose.finding import Finding, bad, ok, some, span, statement, warn
+from howdah.diagnose.finding import Finding, bad, end_transaction, ok, some, span, statement, warn
 from howdah.events.rows import ConsumerRow, Holder
 from howdah.postgres import sql
 from howdah.postgres.database import Database
@@ -36,22 +36,22 @@ class LogDoctor:
         schema = sql.identifier(self._database.schema)
         findings = []
         if row["gate"] == "disabled":
-            fact = "the trigger gate is disabled, so consumers can pass by events"
+            fact = "the trigger gate is disabled, so consumers can skip events"
             findings.append(bad("gate", fact, f"alter table {schema}.event enable always trigger gate"))
         elif row["gate"] == "partial":
             fact = "the trigger gate does not fire in sessions with session_replication_role = replica"
             findings.append(bad("gate", fact, f"alter table {schema}.event enable always trigger gate"))
         elif row["gate"] == "missing":
-            fact = "the trigger gate is gone, so consumers can pass by events"
+            fact = "the trigger gate is missing, so consumers can skip events"
             fix = (
                 f"create trigger gate before insert on {schema}.event for each statement"
                 f" execute function {schema}.gate(); alter table {schema}.event enable always trigger gate"
             )
             findings.append(bad("gate", fact, fix))
         if row["cache"] != 1:
-            fact = f"sessions draw {row['cache']} positions ahead, so consumers can pass by events"
+            fact = f"sessions reserve {row['cache']} positions at a time, so consumers can skip events"
             findings.append(bad("gate", fact, f"alter sequence {schema}.event_position_seq cache 1"))
-        return findings or [ok("gate", "every append passes it, positions are drawn one by one")]
+        return findings or [ok("gate", "every append passes it, and positions are allocated one by one")]
 
     async def frontier(self) -> list[Finding]:
         """Check for open appends: each keeps every consumer from later events."""
@@ -60,10 +60,12 @@ class LogDoctor:
         long = [each for each in rows if each.age > HELD]
         if not long:
             return [ok("frontier", f"the log can be read up to {safe:,} of {head:,}")]
-        return [
-            bad("frontier", f"{_who(each)} holds it at {each.above:,} of {head:,} for {span(each.age)}", _end(each))
-            for each in long
-        ]
+        findings = []
+        for each in long:
+            fact = f"the log can be read up to {each.above:,} of {head:,}: an append of {_who(each)} is open"
+            fix = end_transaction(each.pid, each.prepared)
+            findings.append(bad("frontier", f"{fact} for {span(each.age)}", fix))
+        return findings
 
     async def consumers(self) -> list[Finding]:
         """Check for consumers that are halted, without a node, declared differently by nodes, or with parked events."""
@@ -71,9 +73,7 @@ class LogDoctor:
         rows = [ConsumerRow(**row) for row in await self._fetch(self._log["consumers"], head, DEAD)]
         findings = [_halted(row) for row in rows if row.state == "halted"]
         for row in await self._fetch(self._sql["doctor_declarations"], DEAD, RELEASE):
-            fact = (
-                f"{row['consumer']} has other types or only on {some(row['nodes'])}, which therefore do not consume it"
-            )
+            fact = f"{row['consumer']} has other `types` or `only` on {some(row['nodes'])}, which do not run it"
             fix = "deploy the same code on every node, or give one of the two consumers another name"
             findings.append(warn("consumers", fact, fix))
         for row in await self._fetch(self._sql["doctor_consumer_partitions"], DEAD, RELEASE):
@@ -87,37 +87,42 @@ class LogDoctor:
         for name, events in parked.items():
             if events:
                 fix = f"`howdah consumers parked list {name}` shows them; then retry or drop them"
-                findings.append(warn("consumers", f"{name} has set {events:,} events aside", fix))
+                findings.append(warn("consumers", f"{name} has {events:,} parked events", fix))
         if findings:
             return findings
         behind = max((row.lag_seconds or 0.0 for row in rows), default=0.0)
         late = f", up to {span(behind)} behind" if behind >= 1 else ""
-        return [ok("consumers", f"{len(parked)}, none is halted{late}" if rows else "there are none")]
+        return [ok("consumers", f"{len(parked)}, none is halted{late}" if rows else "there are no consumers")]
 
     async def leader(self) -> list[Finding]:
         """Check that a leader assigns the consumers."""
         waiting = [row["consumer"] for row in await self._fetch(self._sql["doctor_leaderless"], DEAD, BEGINS)]
         if waiting:
-            fix = "see the log of a worker that has them for `leader failed`, and restart it"
-            return [bad("leader", f"no node leads, and these consumers wait: {some(waiting)}", fix)]
+            fix = "search the log of a worker that has them for `leader failed`, and restart it"
+            return [bad("leader", f"there is no leader, so no node runs these consumers: {some(waiting)}", fix)]
         [row] = await self._fetch(self._log["leading"])
-        return [ok("leader", f"node {row['leader']} ({row['leader_name']})" if row["leader"] else "none is needed")]
+        return [
+            ok(
+                "leader",
+                f"node {row['leader']} ({row['leader_name']})" if row["leader"] else "none is needed",
+            )
+        ]
 
 
 def _halted(row: ConsumerRow) -> Finding:
     fact = f"{row.name} is halted at position {row.error_position}: {row.error}: {statement(row.message or '')}"
     return bad(
         "consumers",
-        f"{fact}; {row.lag:,} behind",
-        f"mend it and `howdah consumers resume {row.consumer}`, or `howdah consumers skip {row.consumer}`",
+        f"{fact}; it is {row.lag:,} events behind",
+        f"fix the cause and `howdah consumers resume {row.consumer}`, or `howdah consumers skip {row.consumer}`",
     )
 
 
 def _unassigned(rows: list[ConsumerRow]) -> list[Finding]:
     behind = {row.consumer: row.lag for row in sorted(rows, key=lambda row: row.lag)}
-    fix = "start a worker that has it, or `howdah consumers forget {}`"
+    fix = "start a worker with it, or delete it: howdah consumers forget {}"
     return [
-        warn("consumers", f"no live node has {name}; {lag:,} behind", fix.format(name))
+        warn("consumers", f"no live node has {name}; it is {lag:,} events behind", fix.format(name))
         for name, lag in sorted(behind.items())
     ]
 
@@ -127,9 +132,3 @@ def _who(holder: Holder) -> str:
         return f"prepared transaction {holder.prepared}"
     doing = f"; {holder.state}: {statement(holder.query)}" if holder.state and holder.query else ""
     return f"pid {holder.pid} ({holder.application or holder.role or '?'}{doing})"
-
-
-def _end(holder: Holder) -> str:
-    if holder.prepared is not None:
-        return "commit prepared or rollback prepared"
-    return f"end it, or select pg_terminate_backend({holder.pid})"

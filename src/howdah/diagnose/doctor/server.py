@@ -17,6 +17,7 @@ from howdah.diagnose.finding import (
     Finding,
     Verdict,
     bad,
+    end_transaction,
     ok,
     some,
     span,
@@ -33,8 +34,8 @@ from howdah.postgres.sql import identifier, literal
 OLDEST = 140000
 SKEW = 1.0
 """Largest accepted clock difference, in seconds."""
-HEARD_WITHIN = 2.0
-DISK_PATIENCE = 5.0
+NOTIFY_TIMEOUT = 2.0
+DISK_TIMEOUT = 5.0
 """Timeout in seconds for writing a few megabytes."""
 FULL, TOO_FULL = 0.8, 0.95
 COMMITS = "select setting, reset_val from pg_catalog.pg_settings where name = 'synchronous_commit'"
@@ -56,14 +57,14 @@ def check_version(row: Any) -> Finding:
     if row["number"] < OLDEST:
         return bad("database", f"PostgreSQL {row['version']}", "upgrade it to 14 or later")
     if row["standby"]:
-        return bad("database", f"PostgreSQL {row['version']}, a standby that cannot be written", "name the primary")
+        return bad("database", f"PostgreSQL {row['version']}, a read-only standby", "connect to the primary")
     return ok("database", f"PostgreSQL {row['version']}")
 
 
 def unreachable(error: BaseException) -> Finding:
     """Return why there is no connection, and the fix."""
     fixes = {
-        "53300": "close connections, raise max_connections or the CONNECTION LIMIT, or put a pooler in between",
+        "53300": "close connections, raise max_connections or the CONNECTION LIMIT, or use a connection pooler",
         "53100": "free space on the disk of the server",
         "53200": "give the server more memory, or fewer connections",
     }
@@ -75,12 +76,12 @@ def check_clock(at: datetime, asked: datetime, answered: datetime) -> Finding:
     skew = (at - asked - (answered - asked) / 2).total_seconds()
     if abs(skew) > SKEW + (answered - asked).total_seconds() / 2:
         fact = f"the server is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine"
-        return warn("clock", fact, "nothing depends on it; logs of both are hard to compare")
+        return warn("clock", fact, "synchronise the clocks; Howdah uses only the server's, but times in logs differ")
     return ok("clock", f"within {max(abs(skew), 0.001):.3f} s of this machine")
 
 
 class ServerDoctor:
-    """Examines the way to the server; ``conn`` believes to be at the process ``pid``."""
+    """Examines the connection and the server. ``pid``: the server process that ``conn`` talks to, by its own answer."""
 
     def __init__(self, database: Database, conn: Any, pid: int, fetch: Fetch) -> None:
         self._database = database
@@ -93,7 +94,7 @@ class ServerDoctor:
         took = await self._round_trip()
         if took is not None:
             return [self._pooler(heard=True), ok("notify", f"a notification took {took * 1000:.1f} ms")]
-        fact, fix = "notifications do not arrive, so nodes poll", "let nodes connect without a pooler"
+        fact, fix = "notifications do not arrive, so nodes poll", "connect nodes without a transaction pooler"
         return [self._pooler(heard=False), warn("notify", fact, fix)]
 
     async def settings(self) -> list[Finding]:
@@ -105,29 +106,29 @@ class ServerDoctor:
             return [bad("settings", fact, fix)]
         now, default = await self._conn.fetchrow(COMMITS)
         if now == "off":
-            fact = "synchronous_commit is off: a crash of the server forgets jobs and outcomes of the last moment"
+            fact = "synchronous_commit is off: a crash of the server can lose the last jobs and outcomes"
             return [warn("settings", fact, "set it to on for the role that Howdah uses")]
         if default == "off":
             fact = (
-                "synchronous_commit is off: Howdah's own connections turn it on, but a crash of the server forgets what"
-                " your own transactions enqueued in the last moment"
+                "synchronous_commit is off: Howdah's own connections turn it on, but a crash of the server can lose the"
+                " last jobs that your own transactions enqueued"
             )
             return [warn("settings", fact, "set it to on for the roles that enqueue")]
-        return [ok("settings", "those of this role and database are fit")]
+        return [ok("settings", "the settings of this role and database are suitable")]
 
     async def disk(self) -> list[Finding]:
         """Check that there is disk space for a few megabytes."""
         statements = sql.load("howdah.maintenance", schema=self._database.schema)
         try:
             async with self._conn.transaction(readonly=True):
-                await self._conn.execute(statements["doctor_scratch"], str(int(DISK_PATIENCE * 1000)))
+                await self._conn.execute(statements["doctor_scratch"], str(int(DISK_TIMEOUT * 1000)))
                 written = await self._conn.fetchval(statements["doctor_disk"])
         except asyncpg.DiskFullError as error:
-            fix = "free space on the disk of the server; until then nothing can be enqueued or recorded"
+            fix = "free space on the disk of the server; until then no job can be enqueued and no outcome recorded"
             return [bad("disk", f"it is full: {error}", fix)]
         except asyncpg.ConfigurationLimitExceededError as error:
             return [ok("disk", f"not examined: {error}")]
-        return [ok("disk", f"there is room for another {written // 1_000_000} MB")]
+        return [ok("disk", f"there is space for another {written // 1_000_000} MB")]
 
     async def connections(self) -> list[Finding]:
         """Check how many connections are left, and whether the pools of live nodes could need more."""
@@ -136,15 +137,15 @@ class ServerDoctor:
         fact = f"{used} of {most} in use"
         if used >= FULL * most:
             judge = bad if used >= TOO_FULL * most else warn
-            fix = "raise max_connections, or put a pooler in between"
+            fix = "raise max_connections, or use a connection pooler"
             return [judge("connections", f"{fact}, most by {', '.join(row['groups'])}", fix)]
-        might = used - row["open"] + row["pools"]
-        if might > most and not self._database.pooled:
-            fact += f", but the pools of live nodes ({row['nodes']}) can make it {might}"
-            fix = f"set max_connections to {might + 20} or more, give nodes fewer slots, or put a pooler in between"
+        possible = used - row["open"] + row["pools"]
+        if possible > most and not self._database.pooled:
+            fact += f", but the pools of live nodes ({row['nodes']}) can make it {possible}"
+            fix = f"set max_connections to {possible + 20} or more, give nodes fewer slots, or use a connection pooler"
             return [warn("connections", fact, fix)]
-        if might > used and not self._database.pooled:
-            fact += f"; the pools of live nodes ({row['nodes']}) can make it {might}"
+        if possible > used and not self._database.pooled:
+            fact += f"; the pools of live nodes ({row['nodes']}) can make it {possible}"
         return [ok("connections", fact)]
 
     async def _round_trip(self) -> float | None:
@@ -154,19 +155,23 @@ class ServerDoctor:
             await listening.add_listener(channel, lambda *_: heard.set())
             began = asyncio.get_running_loop().time()
             await self._conn.execute("select pg_notify($1, '')", channel)
-            return asyncio.get_running_loop().time() - began if await wait(heard, HEARD_WITHIN) else None
+            return asyncio.get_running_loop().time() - began if await wait(heard, NOTIFY_TIMEOUT) else None
         finally:
             listening.terminate()
 
     def _pooler(self, *, heard: bool) -> Finding:
         if self._database.pooled:
             if heard:
-                return ok("pooler", "a session pooler stands in between: wake-ups arrive, connections are not shared")
-            return ok("pooler", "a transaction pooler stands in between and is allowed for")
+                return ok("pooler", "connected through a session pooler; wake-ups arrive")
+            return ok("pooler", "connected through a transaction pooler, as the settings say")
         if self._conn.get_server_pid() != self._pid:
-            fact = "a pooler stands in between that hides itself"
-            return warn("pooler", fact, "connect directly, or take howdah's settings out of ignore_startup_parameters")
-        return ok("pooler", "none in between")
+            fact = "connected through a pooler that Howdah did not recognise"
+            return warn(
+                "pooler",
+                fact,
+                "connect directly, or remove howdah's settings from ignore_startup_parameters of the pooler",
+            )
+        return ok("pooler", "connected directly")
 
 
 class StorageDoctor:
@@ -182,13 +187,13 @@ class StorageDoctor:
         if rows:
             return [_holder(row) for row in rows]
         [hidden] = await self._fetch("hidden")
-        said = "no transaction or slot keeps dead rows"
+        fact = "no transaction or replication slot prevents the removal of dead rows"
         if hidden["sessions"]:
-            said += (
-                f", as far as can be seen: {hidden['sessions']} sessions of other roles are hidden,"
-                f" grant pg_read_all_stats to {identifier(hidden['role'])}"
+            fact += (
+                f"; {hidden['sessions']} sessions of other roles are not visible, to see them grant"
+                f" pg_read_all_stats to {identifier(hidden['role'])}"
             )
-        return [ok("horizon", said)]
+        return [ok("horizon", fact)]
 
     async def vacuum(self) -> list[Finding]:
         """Check that autovacuum is on and keeps up."""
@@ -203,13 +208,13 @@ class StorageDoctor:
         many = [row for row in rows if row["dead"] > max(MANY_DEAD, row["live"] // 5)]
         if many:
             said = ", ".join(f"{row['name']} {row['dead']:,} ({row['live']:,} live)" for row in many[:3])
-            fix = "see horizon; when nothing holds them, alter system set autovacuum_vacuum_cost_limit = 2000"
+            fix = "see horizon; if that is ok, alter system set autovacuum_vacuum_cost_limit = 2000"
             findings.append(warn("vacuum", f"many dead rows: {said}", fix))
         findings += [
             warn(
                 "bloat",
                 f"{row['name']} takes {row['bytes'] / 2**20:,.0f} MB for {row['live']:,} rows",
-                f"in a quiet minute, vacuum full {row['quoted']}",
+                f"while there is little load, since it locks the table: vacuum full {row['quoted']}",
             )
             for row in rows
             if row["brief"] and row["bytes"] > max(BLOATED, ROW * row["live"])
@@ -219,24 +224,23 @@ class StorageDoctor:
     async def partitions(self) -> list[Finding]:
         """Check that partitions for new jobs exist."""
         [row] = await self._fetch("partitions", MANY_UNOWNED + 1)
+        ahead = f"{row['ahead']} exist for future jobs"
         if row["ahead"] < 2:
             judge = warn if row["ahead"] else bad
-            return [judge("partitions", f"{row['ahead']} ahead", "run a worker: its upkeep makes them")]
+            return [judge("partitions", ahead, "run a worker: its maintenance loop creates them")]
         if row["unowned"] > MANY_UNOWNED:
             fact = f"more than {MANY_UNOWNED:,} jobs in the default partition"
-            return [warn("partitions", fact, "they are pruned row by row; keep a worker running")]
-        return [ok("partitions", f"{row['ahead']} ahead, {row['unowned']:,} jobs in the default partition")]
+            return [warn("partitions", fact, "keep a worker running: it prunes them row by row")]
+        return [ok("partitions", f"{ahead}; jobs in the default one: {row['unowned']:,}")]
 
 
 def _holder(row: Any) -> Finding:
     """Return the holder of the horizon, and how to end it."""
     what, who = row["what"], row["who"]
     if what == "replication slot":
-        kept = f" and {row['kept'] / 2**30:,.1f} GB of the server's log" if (row["kept"] or 0) > MUCH_KEPT else ""
+        kept = f" and {row['kept'] / 2**30:,.1f} GB of WAL" if (row["kept"] or 0) > MUCH_KEPT else ""
         fact = f"replication slot {who} keeps dead rows{kept}: {row['doing']}"
-        return warn("horizon", fact, f"let its reader catch up, or select pg_drop_replication_slot({literal(who)})")
-    fact = f"{what} {who} keeps dead rows for {span(row['age'])}: {statement(row['doing'])}"
-    fix = f"end it, or select pg_terminate_backend({row['pid']})"
-    if what == "prepared transaction":
-        fix = f"commit prepared {literal(who)}, or rollback prepared {literal(who)}"
+        return warn("horizon", fact, f"wait for its reader, or select pg_drop_replication_slot({literal(who)})")
+    fact = f"{what} {who} has kept dead rows for {span(row['age'])}: {statement(row['doing'])}"
+    fix = end_transaction(row["pid"], who if what == "prepared transaction" else None)
     return Finding("horizon", Verdict.BAD if row["age"] > TOO_LONG else Verdict.WARN, fact, fix)

@@ -18,9 +18,9 @@ SAMPLE = (10_000, 20, 500)
 RECENT = 7 * 86400.0
 """Seconds for which a repair is reported as a warning."""
 INDEX = ("create index ", "create unique index ")
-WORTH_A_LOOK = ("index", "plan", "trigger", "conflict")
+MINOR = ("index", "plan", "trigger", "conflict")
 """Problems with which a table still works, only slowly or late."""
-LIVE = ("row ", "conflict")
+RECORDED = ("row ", "conflict")
 """Problems recorded by nodes while they worked; the table itself is as required."""
 
 
@@ -39,13 +39,13 @@ class WorkDoctor:
                 "report this with the version and `howdah job ID --json`: it is a bug; workers requeue jobs in no place"
             )
             return [bad("places", fact, fix)]
-        return [ok("places", f"each of {row['looked']:,} jobs looked at is in exactly one place")]
+        return [ok("places", f"each of {row['looked']:,} checked jobs is in exactly one place")]
 
     async def repair(self) -> list[Finding]:
         """Report misplaced jobs and empty leases that self-repair has found."""
         [row] = await self._fetch("repair")
         if row["age"] is None:
-            return [ok("repair", "no job was ever found in no place, and no lease without jobs")]
+            return [ok("repair", "no job in no place and no lease without jobs was ever found")]
         fact = f"{row['jobs']:,} jobs in no place and {row['leases']:,} leases without jobs were repaired"
         fact = f"{fact}, the last {span(row['age'])} ago"
         if row["age"] > RECENT:
@@ -59,23 +59,23 @@ class WorkDoctor:
         [row] = await self._fetch("nodes", SILENT)
         findings = [ok("nodes", f"{row['live']} live")]
         if row["silent"]:
-            fact = f"silent for more than {span(SILENT)}: {some(row['silent'])}"
-            findings = [warn("nodes", fact, "see whether they still run; a live node declares them offline")]
+            fact = f"no heartbeat for more than {span(SILENT)}: {some(row['silent'])}"
+            findings = [warn("nodes", fact, "check whether these processes run; a live node marks them offline")]
         if row["deaf"]:
-            findings.append(warn("nodes", f"no wake-ups arrive at {some(row['deaf'])}, they poll", "see notify"))
+            findings.append(warn("nodes", f"no wake-ups arrive at {some(row['deaf'])}, so they poll", "see notify"))
         versions = sorted({*row["versions"], __version__})
         if len(versions) > 1:
             fact = f"{', '.join(versions)} (this is {__version__})"
-            findings.append(warn("versions", fact, "finish the roll-out"))
+            findings.append(warn("versions", fact, "finish the deployment"))
         return findings
 
     async def leases(self) -> list[Finding]:
         """Check for expired leases that no node has reset."""
         [row] = await self._fetch("expired", LONG)
         if row["leases"]:
-            fact = f"{row['leases']} expired and not taken back for up to {span(row['longest'])}"
-            return [bad("leases", fact, "start a worker: its upkeep returns the jobs to their queues")]
-        return [ok("leases", "none is overdue")]
+            fact = f"{row['leases']} expired and not reset for up to {span(row['longest'])}"
+            return [bad("leases", fact, "start a worker: its maintenance loop returns the jobs to their queues")]
+        return [ok("leases", "every expired lease was reset")]
 
     async def paused(self) -> list[Finding]:
         """Check for paused queues with waiting jobs."""
@@ -93,9 +93,9 @@ class WorkDoctor:
         """Check for waiting jobs that no live node would claim."""
         rows = await self._fetch("unserved", SILENT)
         if not rows:
-            return [ok("unserved", "every waiting job has a live node for it")]
+            return [ok("unserved", "a live node serves every queued job")]
         said = ", ".join(f"{row['jobs']:,} of {row['kind']} in {row['queue']}" for row in rows[:5])
-        return [warn("unserved", f"no live node takes {said}", "start a worker with these tasks and queues")]
+        return [warn("unserved", f"no live node serves {said}", "start a worker with these tasks and queues")]
 
     async def schedules(self) -> list[Finding]:
         """Check for schedules that cannot be fired, are overdue, or have conflicting declarations."""
@@ -111,8 +111,8 @@ class WorkDoctor:
             if len(row["declared"]) > 1:
                 ways = some(row["declared"])
                 fact = f"{name} is declared in {len(row['declared'])} ways: {ways}; only the first is fired"
-                findings.append(warn("schedules", fact, "finish the roll-out, or rename one of them"))
-        return findings or [ok("schedules", "every schedule is declared in one way and on time")]
+                findings.append(warn("schedules", fact, "finish the deployment, or rename one of them"))
+        return findings or [ok("schedules", "every schedule is on time, and declared in one way")]
 
 
 class TableDoctor:
@@ -132,7 +132,7 @@ class TableDoctor:
         lacks = any(
             judged.verdict == "bad"
             for judged, each in zip(findings, found, strict=True)
-            if not each.where.startswith(LIVE)
+            if not each.where.startswith(RECORDED)
         )
         plan = None if lacks else await self._plan(options)
         if plan is not None:
@@ -155,22 +155,21 @@ class TableDoctor:
         [stuck] = await self._run(sticking(plan), options.stalled_after + LONG)
         if stuck["rows"]:
             silent = f" for {span(stuck['longest'])}" if stuck["longest"] is not None else ""
-            fact = f"{options.name}: no node resets {stuck['rows']:,} rows whose worker has been silent{silent}"
-            findings.append(bad("tables", fact, "start a worker that has this table: its upkeep takes them back"))
+            fact = f"{options.name}: no node resets {stuck['rows']:,} rows whose worker has sent no heartbeat{silent}"
+            findings.append(bad("tables", fact, "start a worker with this table: its maintenance loop resets them"))
         _, statement, values = counting(plan)
         [live] = await self._run(statement, *values)
         [served] = await self._fetch("serves", SILENT, options.name)
         if live["due"] and not served["nodes"]:
-            fact = (
-                f"{options.name}: no live node takes {live['due']:,} rows, the oldest waits for {span(live['oldest'])}"
-            )
-            findings.append(warn("tables", fact, "start a worker that has this table"))
+            waited = f"the oldest has waited for {span(live['oldest'])}"
+            fact = f"{options.name}: no live node processes {live['due']:,} due rows; {waited}"
+            findings.append(warn("tables", fact, "start a worker with this table"))
         return findings
 
 
 def _finding(found: check.TableFinding, options: TableOptions, *, busy: bool) -> Finding:
     """Convert a table finding; ``busy``: create the index concurrently with writes."""
-    judge = warn if found.where.startswith(WORTH_A_LOOK) else bad
+    judge = warn if found.where.startswith(MINOR) else bad
     match list(found.sql):
         case []:
             fix = found.fix

@@ -19,8 +19,8 @@ from howdah.postgres import migrate, sql
 from howdah.postgres.database import BROKEN, Database, hide_password
 from howdah.table.options import TableOptions
 
-PATIENCE = 5.0
-"""Seconds one look may take."""
+QUERY_TIMEOUT = 5.0
+"""Statement timeout in seconds."""
 MOST_NODES = 1000
 MOST_LEASES = 10_000
 LAST = 2**63 - 1
@@ -32,7 +32,7 @@ select set_config('statement_timeout', $1, true), set_config('enable_seqscan', '
 
 
 class Why:
-    """Why a job does not run, a consumer does not move, a row is left alone. Changes nothing; gives up in time."""
+    """Explains why a job does not run, a consumer does not advance, or a row is not claimed. Changes nothing."""
 
     def __init__(self, database: Database, pool: Callable[[], Any]) -> None:
         self._database = database
@@ -41,7 +41,7 @@ class Why:
 
     async def job(self, id: int) -> list[Gate]:
         """Every gate a claim has for a job: those in its way first. :class:`HowdahError` when there is no such job."""
-        async with self._look("repeatable_read") as conn:
+        async with self._read_only("repeatable_read") as conn:
             schema = await migrate.state(self._database, conn)
             if wrong := self._mismatch(schema):
                 return [wrong]
@@ -51,24 +51,24 @@ class Why:
             facts = JobFacts(**found)
             match facts.state:
                 case "queued":
-                    return ordered(job.waiting(await self._scene(conn, facts), schema.version))
+                    return ordered(job.waiting(await self._claim_facts(conn, facts), schema.version))
                 case "running":
                     return job.running(facts)
                 case None:
                     return job.nowhere()
                 case _:
-                    return job.over(facts)
+                    return job.finished(facts)
 
     async def consumer(self, name: str) -> list[Gate]:
         """Every gate between a consumer and the next event. :class:`ConfigError` when there is no such consumer."""
-        async with self._look("read_committed") as conn:
+        async with self._read_only("read_committed") as conn:
             if wrong := self._mismatch(await migrate.state(self._database, conn)):
                 return [wrong]
             return ordered(await consumer.gates(conn, self._database.schema, name))
 
     async def row(self, options: TableOptions, id: Any) -> list[Gate]:
         """Every gate a claim has for a row of a table of yours. :class:`HowdahError` when there is no such row."""
-        async with self._look("read_committed") as conn:
+        async with self._read_only("read_committed") as conn:
             if wrong := self._mismatch(await migrate.state(self._database, conn)):
                 return [wrong]
             nodes = await self._nodes(conn)
@@ -79,18 +79,18 @@ class Why:
             migrate.refuse(self._database, schema)
         except SchemaError as error:
             fact, _, fix = str(error).partition("; ")
-            return Gate("schema", False, f"{fact}, so no worker of it starts", fix)
+            return Gate("schema", False, f"{fact}, so no worker with this code starts", fix)
         return None
 
-    async def _scene(self, conn: Any, facts: JobFacts) -> ClaimFacts:
-        scene = ClaimFacts(job=facts, nodes=await self._nodes(conn))
-        held = await conn.fetch(self._sql["held"], [node.id for node in scene.able], MOST_LEASES)
+    async def _claim_facts(self, conn: Any, facts: JobFacts) -> ClaimFacts:
+        found = ClaimFacts(job=facts, nodes=await self._nodes(conn))
+        held = await conn.fetch(self._sql["held"], [node.id for node in found.able], MOST_LEASES)
         place = (facts.rid, facts.lo) if facts.rid is not None else (LAST, LAST)
         ahead = await conn.fetch(self._sql["ahead"], facts.queue, facts.priority, *place, facts.due_at, job.MOST_RUNS)
         locker = await conn.fetchrow(self._sql["locked"], facts.id)
         return ClaimFacts(
             job=facts,
-            nodes=scene.nodes,
+            nodes=found.nodes,
             held=[HeldKind(**each) for each in held],
             ahead=[JobsAhead(**each) for each in ahead],
             locker=Locker(**locker) if locker else None,
@@ -102,24 +102,26 @@ class Why:
     async def _no_job(self, conn: Any, id: int) -> HowdahError:
         given = abs(id) <= LAST and await conn.fetchval(self._sql["given"], id)
         reason = (
-            "its transaction is open or was rolled back, or it was pruned since" if given else "none has this id yet"
+            "the transaction that enqueued it is open or was rolled back, or it was deleted or pruned"
+            if given
+            else "no job has had this id yet"
         )
         return HowdahError(f"there is no job {id}; {reason}")
 
     @asynccontextmanager
-    async def _look(self, isolation: Literal["repeatable_read", "read_committed"]) -> AsyncIterator[Any]:
-        """A connection that only reads, and gives up in time."""
+    async def _read_only(self, isolation: Literal["repeatable_read", "read_committed"]) -> AsyncIterator[Any]:
+        """Open a connection with a read-only transaction and a statement timeout."""
         try:
             async with (
                 (await self._pool()).acquire() as conn,
                 conn.transaction(isolation=isolation, readonly=True),
             ):
-                await conn.execute(BY_INDEX, str(int(PATIENCE * 1000)))
+                await conn.execute(BY_INDEX, str(int(QUERY_TIMEOUT * 1000)))
                 yield conn
         except asyncpg.QueryCanceledError:
             raise HowdahError(
-                f"this took longer than {PATIENCE:g} s and was stopped; try again when the server is less busy, and"
-                " see what `howdah doctor` says of dead rows"
+                f"the query took longer than {QUERY_TIMEOUT:g} s and was cancelled; try again when the server is less"
+                " busy, and check `howdah doctor` for dead rows"
             ) from None
         except BROKEN as error:
             raise DatabaseUnreachable(f"lost {hide_password(self._database.dsn)}: {error}") from error

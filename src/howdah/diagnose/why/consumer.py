@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from howdah.diagnose.finding import LONGEST, Gate, count, line, moment, some, span, statement, until
+from howdah.diagnose.finding import LONGEST, Gate, count, end_transaction, line, moment, some, span, statement, until
 from howdah.events.admin import DEAD, unknown
 from howdah.events.rows import Holder
 from howdah.postgres import sql
@@ -103,7 +103,7 @@ def _gates(name: str, parts: Sequence[PartitionFacts], log: LogFacts) -> Iterato
     yield _behind(parts)
     if parked := sum(part.parked for part in parts):
         fix = f"`howdah consumers parked list {name}` shows them; then retry or drop them"
-        yield Gate("parked", True, f"it has set {count(parked, 'event')} aside and went on", fix)
+        yield Gate("parked", True, f"it has parked {count(parked, 'event')} after failures, and continued", fix)
 
 
 def _pause(name: str, part: PartitionFacts) -> Gate:
@@ -116,42 +116,50 @@ def _pause(name: str, part: PartitionFacts) -> Gate:
 
 def _node(name: str, log: LogFacts) -> Gate:
     if not log.nodes:
-        fix = f"start a worker that has it: howdah worker -a module:app; or `howdah consumers forget {name}`"
-        return Gate("node", False, "no live node has it", fix)
+        fix = f"start a worker with it: howdah worker -a module:app; or delete it: howdah consumers forget {name}"
+        return Gate("node", False, "no live node has this consumer", fix)
     if log.draining == len(log.nodes):
-        return Gate("node", False, f"all that have it drain: {some(log.nodes, SHOWN)}", "start another worker")
-    return Gate("node", True, f"{some(log.nodes, SHOWN)} has it")
+        return Gate(
+            "node",
+            False,
+            f"all nodes with this consumer are draining: {some(log.nodes, SHOWN)}",
+            "start another worker",
+        )
+    return Gate("node", True, f"{some(log.nodes, SHOWN)} has this consumer")
 
 
 def _assigned(parts: Sequence[PartitionFacts], log: LogFacts) -> Gate:
-    lead = f"{log.leader} leads" if log.leader else "no node leads"
-    fix = None if log.leader else "start a worker with consumers; its log says `leader failed` if it cannot"
+    leader = f"{log.leader} is the leader" if log.leader else "there is no leader"
+    fix = None if log.leader else "start a worker with consumers; if it cannot lead, its log says `leader failed`"
     if free := [part for part in parts if part.node is None]:
-        return Gate("assigned", False, f"{_each(free, lambda _: 'no node was given it')}; {lead}", fix)
+        return Gate("assigned", False, f"{_each(free, lambda _: 'assigned to no node')}; {leader}", fix)
     if orphaned := [part for part in parts if part.orphaned]:
-        return Gate("assigned", False, f"{_each(orphaned, _silence)}; {lead}", fix)
-    return Gate("assigned", True, _each(parts, lambda part: f"node {part.node} ({part.node_name}) has it"))
+        return Gate("assigned", False, f"{_each(orphaned, _silence)}; {leader}", fix)
+    return Gate("assigned", True, _each(parts, lambda part: f"assigned to node {part.node} ({part.node_name})"))
 
 
 def _silence(part: PartitionFacts) -> str:
     if part.silent is None:
-        return f"node {part.node}, which has it, is gone"
-    return f"node {part.node} ({part.node_name}), which has it, has been silent for {span(part.silent)}"
+        return f"assigned to node {part.node}, which no longer exists"
+    return f"assigned to node {part.node} ({part.node_name}), which has sent no heartbeat for {span(part.silent)}"
 
 
 def _halt(name: str, parts: Sequence[PartitionFacts]) -> Gate:
     if halted := [part for part in parts if part.halted]:
         fact = _each(halted, lambda part: f"halted at position {part.error_position:,} by {_error(part)}")
         return Gate(
-            "halt", False, fact, f"mend it and `howdah consumers resume {name}`, or `howdah consumers skip {name}`"
+            "halt",
+            False,
+            fact,
+            f"fix the cause and `howdah consumers resume {name}`, or `howdah consumers skip {name}`",
         )
     return Gate("halt", True, "it is not halted")
 
 
 def _retry(name: str, parts: Sequence[PartitionFacts]) -> Gate:
     if failing := [part for part in parts if part.failures and not part.halted]:
-        fact = _each(failing, lambda part: f"waits to try position {part.error_position:,} again after {_error(part)}")
-        return Gate("retry", False, fact, f"mend it, or `howdah consumers skip {name}`")
+        fact = _each(failing, lambda part: f"waits to retry position {part.error_position:,} after {_error(part)}")
+        return Gate("retry", False, fact, f"fix the cause, or `howdah consumers skip {name}`")
     return Gate("retry", True, "its last batch did not fail")
 
 
@@ -162,7 +170,10 @@ def _error(part: PartitionFacts) -> str:
 
 def _reshape(parts: Sequence[PartitionFacts]) -> Gate:
     waiting = [part for part in parts if part.waits]
-    fact = f"its partitions change; every part stops at {parts[0].upto:,}, and {len(waiting)} of {len(parts)} are there"
+    fact = (
+        f"the number of its partitions is changing: each stops at position {parts[0].upto:,},"
+        f" and {len(waiting)} of {len(parts)} have reached it"
+    )
     return Gate("reshape", not waiting, fact)
 
 
@@ -176,14 +187,12 @@ def _frontier(parts: Sequence[PartitionFacts], log: LogFacts) -> Gate:
         fact += f", its last statement began at {moment(log.query_since)}"
     if any(part.position < log.safe for part in parts):
         return Gate("frontier", True, fact)
-    ended = "commit prepared or rollback prepared" if log.holder.prepared is not None else "end it"
-    kill = "" if log.holder.pid is None else f", or select pg_terminate_backend({log.holder.pid})"
-    return Gate("frontier", False, fact, f"{ended}{kill}")
+    return Gate("frontier", False, fact, end_transaction(log.holder.pid, log.holder.prepared))
 
 
 def _who(holder: Holder) -> str:
     if holder.prepared is not None:
-        return f"prepared transaction {holder.prepared} holds it for {span(holder.age)}"
+        return f"prepared transaction {holder.prepared} has been open for {span(holder.age)}"
     doing = f"; {holder.state}: {statement(holder.query)}" if holder.state and holder.query else ""
     return f"pid {holder.pid} ({holder.application or holder.role or '?'}{doing})"
 
@@ -191,9 +200,9 @@ def _who(holder: Holder) -> str:
 def _behind(parts: Sequence[PartitionFacts]) -> Gate:
     behind, rate = max(part.behind for part in parts), sum(part.rate for part in parts)
     if not behind:
-        return Gate("behind", True, "it has seen all that can be read")
+        return Gate("behind", True, "it has handled every event that can be read")
     return Gate(
-        "behind", True, f"it is behind by up to {count(behind, 'event')}, and handled {rate:,.0f} a second lately"
+        "behind", True, f"it is up to {count(behind, 'event')} behind, and recently handled {rate:,.0f} events a second"
     )
 
 
@@ -201,5 +210,5 @@ def _each(parts: Sequence[PartitionFacts], say: Callable[[PartitionFacts], str])
     """Describe each partition; with its number only when there are several."""
     if parts[0].partitions == 1:
         return say(parts[0])
-    more = f"; and {len(parts) - SHOWN} more parts" if len(parts) > SHOWN else ""
-    return "; ".join(f"part {part.part}: {say(part)}" for part in parts[:SHOWN]) + more
+    more = f"; and {len(parts) - SHOWN} more partitions" if len(parts) > SHOWN else ""
+    return "; ".join(f"partition {part.part}: {say(part)}" for part in parts[:SHOWN]) + more

@@ -110,7 +110,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     def lacks(self, queue: str, kind: str) -> list[str]:
         """Return what the node lacks for jobs of this queue and kind; empty if it takes them."""
-        lacks = ["drains"] if self.draining else []
+        lacks = ["is draining"] if self.draining else []
         if not takes(queue, self.queues, self.labels):
             lacks.append(self._misses(queue))
         if kind not in (self.kinds or ()):

@@ -51,7 +51,7 @@ async def gates(conn: Any, schema: str, options: TableOptions, id: Any, nodes: S
     except asyncpg.DataError:  # a number too big for the column is no row's
         found = None
     if found is None:
-        raise HowdahError(f"table {plan.table} has no row {id}; it was never inserted, or deleted since")
+        raise HowdahError(f"table {plan.table} has no row {id}; it was never inserted, or it was deleted")
     row = RowFacts(**found)
     if row.state in WAITING:
         return list(_waiting(row, options, id, nodes))
@@ -76,12 +76,12 @@ def _over(row: RowFacts, options: TableOptions, id: Any) -> Gate:
 
 def _processing(row: RowFacts, options: TableOptions) -> Gate:
     since = f" since {until(row.started_at, row.now)}" if row.started_at else ""
-    fact = f"{row.worker or 'a worker'} works on it{since}"
+    fact = f"{row.worker or 'a worker'} processes it{since}"
     if row.silent is None or row.silent > options.stalled_after:
-        silent = "has never beat" if row.silent is None else f"has been silent for {span(row.silent)}"
-        fact += f", but {silent}, more than stalled_after ({span(options.stalled_after)})"
-        return Gate("lease", False, fact, "start a worker with this table: its upkeep puts the row back")
-    return Gate("lease", False, f"{fact}, and beat {span(row.silent)} ago")
+        silent = "ever" if row.silent is None else f"for {span(row.silent)}"
+        fact += f", but has sent no heartbeat {silent}, longer than stalled_after ({span(options.stalled_after)})"
+        return Gate("lease", False, fact, "start a worker with this table: its maintenance loop resets the row")
+    return Gate("lease", False, f"{fact}, and sent a heartbeat {span(row.silent)} ago")
 
 
 def _waiting(row: RowFacts, options: TableOptions, id: Any, nodes: Sequence[NodeFacts]) -> Iterator[Gate]:
@@ -104,11 +104,13 @@ def _node(options: TableOptions, nodes: Sequence[NodeFacts]) -> Gate:
     having = [node for node in live if options.name in (*(node.kinds or ()), *node.tables)]
     able = [node for node in having if not node.draining]
     if able:
-        return Gate("node", True, f"{some(able, SHOWN)} works on table {options.name}")
-    fix = "start a worker that has it: howdah worker -a module:app"
+        return Gate("node", True, f"{some(able, SHOWN)} processes table {options.name}")
+    fix = "start a worker with an app that has it: howdah worker -a module:app"
     if having:
-        return Gate("node", False, f"all that work on table {options.name} drain: {some(having, SHOWN)}", fix)
-    return Gate("node", False, f"none of {len(live)} live nodes works on table {options.name}", fix)
+        return Gate(
+            "node", False, f"all nodes that process table {options.name} are draining: {some(having, SHOWN)}", fix
+        )
+    return Gate("node", False, f"none of {len(live)} live nodes processes table {options.name}", fix)
 
 
 def _due(row: RowFacts, options: TableOptions) -> Gate:
@@ -126,6 +128,9 @@ def _budget(row: RowFacts, options: TableOptions) -> Gate:
     fact = ", ".join(f"{cost:g} of {whole:g} {name}" for name, cost, whole in wants)
     if any(cost > whole for _, cost, whole in wants):
         return Gate(
-            "budget", False, f"it needs {fact}: more than there is", "raise the budget, or make the row smaller"
+            "budget",
+            False,
+            f"it needs {fact}, more than the whole budget",
+            "raise the budget, or reduce the cost of the row",
         )
-    return Gate("budget", True, f"it needs {fact}; how much is free only its worker knows")
+    return Gate("budget", True, f"it needs {fact}; only its worker knows how much is free")
