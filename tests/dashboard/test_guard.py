@@ -144,7 +144,7 @@ async def test_it_is_mounted_in_an_application_with_a_login_of_its_own(app):
 
 
 async def test_somebody_must_say_who_may_look(app):
-    with pytest.raises(ConfigError, match="say who may look"):
+    with pytest.raises(ConfigError, match="choose who has access"):
         Dashboard(app)
     Dashboard(app, access=everybody())
 

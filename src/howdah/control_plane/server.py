@@ -24,7 +24,7 @@ from howdah.control_plane.sockets import HttpServer, bind, http_server, url_of
 from howdah.control_plane.table_queue import RemoteTableQueue
 from howdah.control_plane.work_api import WorkApi
 from howdah.control_plane.workers_api import WorkersApi
-from howdah.dashboard.dashboard import Dashboard
+from howdah.dashboard import Dashboard
 from howdah.loops import every
 from howdah.maintenance import MaintenanceLoops
 from howdah.maintenance.pruner import DAY, DEFAULT_RETENTION, Retention

@@ -1,7 +1,181 @@
-"""The web dashboard, an ASGI application with server-rendered pages."""
+"""The web dashboard, an ASGI application with server-rendered pages.
 
-from howdah.dashboard.dashboard import Dashboard
-from howdah.dashboard.request import Level, Visitor
-from howdah.dashboard.sign_in import everybody
+``howdah serve`` has one; it can also be mounted in another application.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from howdah.app import Howdah
+from howdah.audit import acting_as
+from howdah.dashboard.context import PAGE_TIMEOUT, DashboardContext
+from howdah.dashboard.pages import PAGES
+from howdah.dashboard.pages.health import DoctorCache
+from howdah.dashboard.pages.live import LiveUpdates
+from howdah.dashboard.protection import RequestError, check_host, check_origin, with_security_headers
+from howdah.dashboard.request import DashboardPage, DashboardRequest, Level, Visitor
+from howdah.dashboard.sign_in import LOGIN_PAGES, Access, Login, SignIn, everybody
+from howdah.errors import ConfigError, DatabaseUnreachable, HowdahError
+from howdah.postgres.database import BROKEN
+from howdah.redact import describe
 
 __all__ = ["Dashboard", "Level", "Visitor", "everybody"]
+
+log = logging.getLogger("howdah")
+
+YEAR = 365 * 86400
+
+
+class Dashboard:
+    """Pages about one application. Mount it: ``Mount("/howdah", Dashboard(app, access=who))``.
+
+    Give one of two functions: ``access`` returns the visitor of a request (your own login), ``sign_in`` returns the
+    visitor with a password or token, and adds a login page.
+    """
+
+    def __init__(
+        self,
+        app: Howdah,
+        *,
+        access: Access | None = None,
+        sign_in: SignIn | None = None,
+        loopback: bool = False,
+        trace_url: str | None = None,
+    ) -> None:
+        if (access is None) == (sign_in is None):
+            raise ConfigError(
+                "choose who has access to the dashboard: access=… (a function that takes the request and returns a"
+                " Visitor) or sign_in=… (one that takes a password);"
+                " howdah.dashboard.everybody() gives read access to all"
+            )
+        self._context = DashboardContext(app, trace_url)
+        self._login = Login(sign_in, app.database, self._context.pool) if sign_in is not None else None
+        self._live = LiveUpdates(self._context.topics)
+        self._doctor = DoctorCache(app)
+        self._access = access
+        self._loopback = loopback
+        """True if there is no sign-in because only this machine has access."""
+        pages = [*PAGES, *LOGIN_PAGES] if sign_in is not None else PAGES
+        self._app = Starlette(
+            routes=[
+                Mount("/static", _Static(packages=[("howdah.dashboard", "static")])),
+                *(Route(page.path, self._endpoint(page), methods=[page.method]) for page in pages),
+            ],
+            exception_handlers={404: self._not_found, 405: self._not_found},
+        )
+        self._app.state.login = self._login
+        self._app.state.live = self._live
+        self._app.state.doctor = self._doctor
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._app(scope, receive, send)
+
+    def stop(self) -> None:
+        """End live streams, so that the server can stop."""
+        self._live.stop()
+
+    async def close(self) -> None:
+        """End live streams, and close the connections."""
+        self._live.stop()
+        await self._doctor.close()
+        await self._context.close()
+
+    def _endpoint(self, page: DashboardPage) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            visit = DashboardRequest(request, self._context, None, can_leave=False)
+            try:
+                if self._loopback:
+                    check_host(request)
+                check_origin(request)
+                visitor = await self._visitor(request)
+                visit = DashboardRequest(
+                    request, self._context, visitor, can_leave=self._login is not None and visitor is not None
+                )
+                if page.needs != "nothing" and visitor is None:
+                    return with_security_headers(self._to_login(visit))
+                if page.needs == "all" and not visit.visitor.may_act:
+                    raise RequestError(403, "You may look, but not act.", "Sign in with more rights.")
+                if page.method == "POST":
+                    await visit.read_form()
+                with acting_as(visit.by):
+                    return with_security_headers(await page.answer(visit))
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception as error:
+                return with_security_headers(_error_page(visit, error))
+
+        return answer
+
+    async def _visitor(self, request: Request) -> Visitor | None:
+        if self._access is not None:
+            return await self._access(request)
+        assert self._login is not None
+        return await self._login.visitor(request)
+
+    def _to_login(self, visit: DashboardRequest) -> Response:
+        if self._login is None:
+            raise RequestError(403, "The dashboard is not open to you.", "Ask its operator.")
+        if visit.request.method != "GET" or visit.partial or visit.request.url.path.endswith("/live"):
+            raise RequestError(401, "You are not signed in any more.", "Reload the page and sign in.")
+        return visit.redirect("/login", to=_path_and_query(visit))
+
+    async def _not_found(self, request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        what = "There is no such page." if status == 404 else "This cannot be done here."
+        visit = DashboardRequest(request, self._context, None, can_leave=False)
+        return with_security_headers(_error_page(visit, RequestError(status, what, "Go back to the overview.")))
+
+
+class _Static(StaticFiles):
+    """Static files; their URLs contain a version, so browsers may cache them for ever."""
+
+    def file_response(self, *args: object, **options: object) -> Response:
+        """Return a file with security and cache headers."""
+        response = super().file_response(*args, **options)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = f"public, max-age={YEAR}, immutable"
+        return with_security_headers(response)
+
+
+def _path_and_query(visit: DashboardRequest) -> str:
+    """Return the requested path and query, relative to the dashboard."""
+    path = visit.request.url.path.removeprefix(visit.request.scope.get("root_path", ""))
+    query = visit.request.url.query
+    return path + (f"?{query}" if query else "")
+
+
+def _error_page(visit: DashboardRequest, error: Exception) -> Response:
+    """Return the page for an error."""
+    match error:
+        case RequestError():
+            rejected = error
+        case asyncpg.QueryCanceledError():
+            rejected = RequestError(
+                503, f"The query took longer than {PAGE_TIMEOUT:g} s and was cancelled.", "Narrow the filter."
+            )
+        case asyncpg.InsufficientPrivilegeError():
+            fix = "Grant howdah_worker to the role of this server, if users may do this here."
+            rejected = RequestError(403, f"The role of this server may not do that: {error}.", fix)
+        case DatabaseUnreachable():
+            rejected = RequestError(503, "The database does not answer.", "This page works again as soon as it does.")
+        case _ if isinstance(error, BROKEN):
+            rejected = RequestError(503, "The database does not answer.", "This page works again as soon as it does.")
+        case HowdahError():
+            rejected = RequestError(400, str(error))
+        case _:
+            kind, message, trace = describe(error)
+            log.error("dashboard: %s failed (%s: %s)\n%s", visit.request.url.path, kind, message, trace)
+            rejected = RequestError(500, "Internal error.", "The log of the server has the details.")
+    template = "refused_dialog.html" if visit.partial else "refused.html"
+    return visit.page(template, rejected.status, what=rejected.what, fix=rejected.fix, code=rejected.status)
