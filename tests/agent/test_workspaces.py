@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from howdah_agent.sidecar import workspace
 from howdah_agent.sidecar.workspace import PREFIX, Workspaces
 
 pytestmark = [
@@ -68,6 +69,17 @@ async def test_a_leftover_of_another_user_does_not_keep_it_from_starting(folder,
         made = workspaces.open("1")
         await workspaces.close()
     assert not made.folder.exists()
+
+
+async def test_control_a_leftover_that_must_go_keeps_the_sidecar_from_starting(folder, monkeypatch):
+    left = folder / f"{PREFIX}left"
+    foreign(left)
+    for each in (left, left / "repository"):
+        os.chown(each, OTHER, OTHER)
+    monkeypatch.setattr(workspace, "_remove", shutil.rmtree)
+
+    with as_other(), pytest.raises(PermissionError):
+        Workspaces(str(folder), slots=1, idle=60)
 
 
 async def test_a_workspace_with_something_of_another_user_is_given_up(folder, caplog):

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from howdah import ConfigError, Howdah
-from howdah.clients import MOST_STOPPED
+from howdah.clients import MOST_STOPPED, ClientsByLoop
 
 THREADS, LOOPS = 8, 15
 PATIENCE = 30.0
@@ -136,6 +136,21 @@ def test_two_loops_that_take_turns_keep_their_connections(shop, watch):
         loop.run_until_complete(shop.close())
         loop.close()
     assert watch.settles_at(0)
+
+
+def test_control_two_loops_with_the_clients_of_one_fail(shop, monkeypatch):
+    here = ClientsByLoop._here
+    monkeypatch.setattr(
+        ClientsByLoop, "_here", lambda clients: next(iter(clients._by_loop.values()), None) or here(clients)
+    )
+    first, second = (asyncio.new_event_loop() for _ in range(2))
+    first.run_until_complete(shop.enqueue(shop.pack.job(1)))
+
+    with pytest.raises(Exception, match=r"different loop|another operation|timeout|^$"):
+        second.run_until_complete(asyncio.wait_for(shop.enqueue(shop.pack.job(2)), 1))
+    first.run_until_complete(shop.close())
+    first.close()
+    second.close()
 
 
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])

@@ -8,6 +8,7 @@ import pytest
 
 from howdah import Transaction
 from howdah.jobs.store import JobStore
+from howdah.node.registry import Registration
 from howdah.outcome import Ack, Outcome
 from howdah.postgres import sql
 from kit.job_invariants import wrongs
@@ -189,7 +190,15 @@ async def test_an_open_transaction_that_retries_a_job_costs_the_node_no_other_le
 # -------------------------------------------------------------------- a node whose row is gone
 
 
-async def test_a_node_whose_row_is_gone_registers_again(app, conn):
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
+async def test_a_node_whose_row_is_gone_registers_again(app, conn, monkeypatch, guarded):
+    """Unguarded, it works on, and is in no list."""
+
+    async def leave_it(*_): ...
+
+    if not guarded:
+        monkeypatch.setattr(Registration, "insert_again", leave_it)
+
     @app.task
     async def note() -> None: ...
 
@@ -198,6 +207,10 @@ async def test_a_node_whose_row_is_gone_registers_again(app, conn):
         before = dict(await conn.fetchrow("select id, name, queues, kinds, slots from howdah.node"))
         await conn.execute("delete from howdah.node")
 
+        if not guarded:
+            await asyncio.sleep(1)  # four heartbeats
+            assert await conn.fetchval("select count(*) from howdah.node") == 0
+            return
         await eventually(lambda: conn.fetchval("select count(*) = 1 from howdah.node"))
         assert dict(await conn.fetchrow("select id, name, queues, kinds, slots from howdah.node")) == before
         assert before["id"] == working.node

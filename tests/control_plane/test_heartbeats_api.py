@@ -10,6 +10,8 @@ import pytest
 
 from control_plane.conftest import serving
 from howdah import Howdah
+from howdah.control_plane.workers_api import WorkersApi
+from howdah.remote.messages import RenewalResult
 from kit.node import eventually
 from kit.remote_node import registered, remote
 from table.ground import ddl
@@ -25,7 +27,22 @@ async def tables(conn: Any, *names: str) -> None:
         await conn.execute(f"insert into {name} (num_resets) values (0)")
 
 
-async def test_a_locked_table_fails_no_other_store(app: Howdah, conn: Any) -> None:
+async def renew_or_fail(api: WorkersApi, node: Any, name: str, held: Any) -> RenewalResult:
+    """Renew the rows of one table; what goes wrong fails the heartbeat."""
+    table = api._tables[name]
+    async with asyncio.timeout(table.timeout):
+        await table.heartbeat(node.id, [(each.token, each.id) for each in held])
+    return RenewalResult(kept=held)
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
+async def test_a_locked_table_fails_no_other_store(
+    app: Howdah, conn: Any, guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unguarded, the worker gets no answer for any of its stores."""
+    if not guarded:
+        monkeypatch.setattr(WorkersApi, "_renew_rows", renew_or_fail)
+
     @app.task
     async def noop() -> None: ...
 
@@ -43,6 +60,9 @@ async def test_a_locked_table_fails_no_other_store(app: Howdah, conn: Any) -> No
             await conn.execute("lock table uploads in share mode")
             said = await worker.tell("heartbeat", {"held": named})
 
+        if not guarded:
+            assert said.status >= 500
+            return
         assert said.status == 200
         assert time.monotonic() - began < 30, "it does not wait for the lock"
         fates = said.body["fates"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from control_plane.conftest import Worker
+from howdah.control_plane.job_queue import RemoteJobQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -139,6 +140,23 @@ async def test_a_release_releases_the_jobs_it_names_and_no_other(plane, worker, 
     assert (await worker.complete(second)).status == 409, "it is another worker's by now"
     assert (await worker.tell("release", {"held": held(second)})).body == {"jobs": 0}
     assert (await plane.job(second["id"]))["state"] == "running"
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
+async def test_a_job_that_a_release_does_not_name_still_runs(plane, worker, monkeypatch, guarded):
+    """Unguarded, the whole lease is released, and the outcome of the other job is rejected."""
+
+    async def release_leases(queue: RemoteJobQueue, node: int, keys: Any) -> int:
+        return await queue.release(node, list({token for token, _ in keys}))
+
+    if not guarded:
+        monkeypatch.setattr(RemoteJobQueue, "release_jobs", release_leases)
+    for _ in range(2):
+        await plane.enqueue()
+    first, second = await worker.claim(2)
+
+    assert (await worker.tell("release", {"held": held(second)})).body == {"jobs": 1 if guarded else 2}
+    assert (await worker.complete(first)).status == (200 if guarded else 409)
 
 
 async def test_a_lease_all_of_whose_jobs_are_named_keeps_its_place_in_the_queue(plane, worker, conn):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from msgspec import Meta
 
 from control_plane.conftest import serving
 from howdah import Howdah
+from howdah.remote import messages
 from kit.node import eventually
-from kit.remote_node import remote
+from kit.remote_node import registered, remote
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +45,35 @@ async def test_rows_of_every_key_run_once(app: Howdah, conn: Any, kind: str) -> 
         await eventually(over)
     assert sorted(ran, key=str) == sorted([str(key) if isinstance(key, uuid.UUID) else key for key in keys], key=str)
     assert await conn.fetchval("select sum(num_resets + num_failures) from uploads") == 0
+
+
+class NarrowJob(messages.ClaimedJob):
+    """A claimed row whose key is a positive number or a short text."""
+
+    id: Annotated[int, Meta(ge=1)] | Annotated[str, Meta(min_length=1, max_length=300)]
+
+
+class NarrowResponse(messages.ClaimResponse):
+    jobs: list[NarrowJob]
+
+
+@pytest.mark.parametrize("kind", ["bigint primary key", "text primary key"])
+async def test_control_a_key_that_the_worker_does_not_read_stops_its_neighbours(
+    app: Howdah, conn: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "ClaimResponse", NarrowResponse)
+    workers = Howdah()
+
+    @workers.table("uploads", max_attempts=2).handler
+    async def upload(record: Any) -> None: ...
+
+    await conn.execute(ddl(id=kind))
+    await conn.execute(f"insert into uploads (id) select unnest($1::{kind.split()[0]}[])", KEYS[kind])
+    app.table("uploads", max_attempts=2)
+    async with serving(app) as plane, remote(plane, workers) as node:
+        await registered(node)
+        await asyncio.sleep(1.5)  # what is shown is that nothing happens
+        assert await conn.fetchval("select count(*) from uploads where state = 'completed'") == 0
 
 
 @pytest.mark.parametrize("kind", KEYS)

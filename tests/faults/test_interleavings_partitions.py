@@ -9,7 +9,7 @@ import pytest
 
 from howdah.maintenance.pruner import Pruner, Retention
 from howdah.postgres.database import Database
-from kit.interleave import Form, Trio, fresh_database, meet, told, trio
+from kit.interleave import Form, Trio, fresh_database, meet, switch_off, told, trio
 from kit.interleave_jobs import FORMS, NOBODY, STATEMENTS, TOMORROW, Ground
 from kit.interleave_partitions import lay_within_one_partition
 from kit.job_invariants import wrongs
@@ -80,6 +80,21 @@ async def test_a_job_that_ends_while_a_drop_waits_is_kept_for_its_time(three: Tr
     assert isinstance(met.second, int), "the partition is dropped"
     assert set(ENDS[str(act)]) <= set((await ground.portrait(three.watch))["jobs"])
     assert await wrongs(three.watch) == []
+
+
+IN_TIME = "or d.finished_at >= case d.state when 'd' then done_before else failed_before end"
+
+
+async def test_control_without_a_second_look_a_job_that_has_just_ended_is_dropped(direct: Database):
+    async with trio(direct) as three:
+        await switch_off(three.watch, "prune_partition", IN_TIME, "")
+        ground = await lay_within_one_partition(three.watch)
+        await three.watch.execute(AN_HOUR_AGO)
+        act = next(form for form in FORMS if str(form) == "ack all done")
+
+        await meet(three, lambda conn: act.do(ground, conn), prune_hourly, commit=True)
+
+        assert not set(ENDS["ack all done"]) & set((await ground.portrait(three.watch))["jobs"])
 
 
 async def test_what_a_lease_still_names_is_not_dropped_with_its_partition(three: Trio):

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from howdah import ArgumentError, Howdah
 from howdah.cli import main
 from howdah.jobs.filter import Filter
+from kit.interleave import switch_off
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +32,16 @@ async def test_sql_refuses_a_moment_that_python_cannot_read(conn, moment):
     with pytest.raises(asyncpg.InvalidParameterValueError, match="run_at must be a moment"):
         await conn.fetch(f"select * from howdah.enqueue('work', run_at => '{moment}')")
     assert await conn.fetchval("select count(*) from howdah.job") == 0
+
+
+BOUND = "run_at >= '0001-01-02 00:00:00+00' and run_at < '9999-12-30 00:00:00+00'"
+
+
+async def test_control_without_the_bound_a_row_is_taken_that_python_cannot_read(conn):
+    await switch_off(conn, "enqueue", BOUND, "true")
+    id = await conn.fetchval("select id from howdah.enqueue('work', run_at => '9999-12-31 23:30-01')")
+    with pytest.raises(OverflowError):
+        await conn.fetchval("select run_at from howdah.job where id = $1", id)
 
 
 @pytest.mark.parametrize("moment", ["9999-12-29 23:59:59+00", "0001-01-02 00:00+00", "1970-01-01"])

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from howdah import Howdah
-from kit.node import node
+from kit.interleave import switch_off
+from kit.node import eventually, node
 
 pytestmark = pytest.mark.anyio
 
@@ -62,3 +63,25 @@ async def test_a_keyed_enqueue_beside_acks_always_names_a_job(app, work, databas
         "select key, count(*) from howdah.jobs where state = 'queued' group by key having count(*) > 1"
     )
     assert held == []
+
+
+LOOK = "holders := array("
+SLEEPS = "select count(*) > 0 from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
+async def test_a_key_whose_holder_ends_between_the_insert_and_the_look_is_taken(app, work, conn, guarded):
+    """Unguarded, the job is neither enqueued nor held."""
+    held = await work.using(key="key").enqueue(1)
+    await switch_off(conn, "take_keys", LOOK, f"perform pg_sleep(0.5); {LOOK}")
+    if not guarded:
+        await switch_off(conn, "take_keys", "array_position(holders, null) is not null", "false")
+    enqueuing = asyncio.create_task(app.enqueue_many([work.using(key=key).job(2) for key in ("key", "other")]))
+    await eventually(lambda: conn.fetchval(SLEEPS))
+    await conn.execute("select howdah.cancel(array[$1::int8])", held.id)
+    [made, other] = await enqueuing
+
+    assert other.fresh
+    assert made.fresh == guarded
+    assert (made.id is not None) == guarded
+    assert await conn.fetchval("select count(*) from howdah.jobs where state = 'queued'") == (2 if guarded else 1)

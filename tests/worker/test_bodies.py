@@ -104,6 +104,21 @@ async def test_a_coroutine_that_a_handler_returns_is_awaited(tmp_path, executor,
     assert (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("function", [lazy_handlers.returns_coroutine, lazy_handlers.yields])
+async def test_control_without_the_look_at_what_is_returned_a_job_is_done_and_did_not_run(
+    tmp_path, monkeypatch, function
+):
+    async def as_it_is(value: object) -> object:
+        return value
+
+    monkeypatch.setattr("howdah.handler.check_body", lambda *_: None)
+    monkeypatch.setattr("howdah.worker.attempt.finished", as_it_is)
+    monkeypatch.setattr("howdah.worker.attempt.is_unfinished", lambda _: False)
+    (ack,) = await acks("thread", function, file=str(tmp_path / "ran"))
+    assert ack.outcome is Outcome.OK
+    assert not (tmp_path / "ran").exists()
+
+
 async def test_a_coroutine_function_behind_a_plain_decorator_runs(tmp_path):
     (ack,) = await acks(None, lazy_handlers.wrapped(lazy_handlers.writes), file=str(tmp_path / "ran"))
     assert (ack.outcome, ack.result) == (Outcome.OK, b'"written"')
