@@ -34,7 +34,7 @@ class OptionError(ConfigError):
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option: what :func:`option` was told, and its name in its class."""
+    """One option: the values given to :func:`option`, and its name in its class."""
 
     default: Any
     type: OptionType

@@ -105,7 +105,7 @@ def delay_after(names: Sequence[str], asked: float | None, attempt: int, retries
     """Seconds before the next attempt after an error of this lineage, or ``None`` when there must be none."""
     if _name(Poison) in names:
         return None
-    if _name(Retry) in names and asked is not None:  # said in so many words
+    if _name(Retry) in names and asked is not None:
         return asked
     policy: Backoff | None = Backoff()
     if isinstance(retries, Backoff):

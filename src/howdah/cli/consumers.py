@@ -256,7 +256,7 @@ def describe(row: ConsumerRow) -> None:
     facts = msgspec.structs.asdict(row) | {"consumer": None, "lag_seconds": None, "traceback": None}
     for name, value in ({"name": row.name} | facts | {"lag time": _time(row)}).items():
         if value is not None:
-            click.echo(f"{name.replace('_', ' '):14} {_whole(value)}")
+            click.echo(f"{name.replace('_', ' '):14} {_full(value)}")
     for line in (row.traceback or "").splitlines():
         click.echo(f"  {printable(line)}")
 
@@ -270,5 +270,5 @@ def _time(row: ConsumerRow) -> str | None:
     return None if row.lag_seconds is None else age(row.lag_seconds)
 
 
-def _whole(value: object) -> str:
+def _full(value: object) -> str:
     return printable(value).replace("\n", "\n  ") if isinstance(value, str) else cell(value)

@@ -169,11 +169,11 @@ async def _open_browser(address: str) -> None:
 @targeted
 @click.option("--port", type=int, required=True)
 def local_dashboard(target: Target, port: int) -> None:
-    """Serve it to this machine until a signal."""
+    """Serve the dashboard of an app to this machine, until a signal."""
     settings = target.settings()
     configure_logs(settings)
     try:
-        asyncio.run(_serve(target.app(), port, settings.of(ServeOptions).trace_url))
+        asyncio.run(_serve_dashboard(target.app(), port, settings.of(ServeOptions).trace_url))
     except Exception as error:
         known = explain(error)
         if known is None:
@@ -182,7 +182,7 @@ def local_dashboard(target: Target, port: int) -> None:
         sys.exit(known[1])
 
 
-async def _serve(app: Howdah, port: int, trace_url: str | None) -> None:
+async def _serve_dashboard(app: Howdah, port: int, trace_url: str | None) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     on_signals(stop.set, stop.set)
     report_to_parent(LISTENS)

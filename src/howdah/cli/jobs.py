@@ -106,7 +106,7 @@ def describe(job: JobRow) -> None:
         facts[name] = None if facts[name] is None else msgspec.json.encode(facts[name]).decode()
     for name, value in facts.items():
         if value is not None and value is not False:
-            click.echo(f"{name.replace('_', ' '):13} {_whole(value)}")
+            click.echo(f"{name.replace('_', ' '):13} {_full(value)}")
     for attempt in attempts:
         click.echo()
         _describe_attempt(attempt)
@@ -115,12 +115,12 @@ def describe(job: JobRow) -> None:
 def _describe_attempt(attempt: AttemptRow) -> None:
     where = f" on {attempt.node_name}" if attempt.node_name else ""
     click.echo(f"attempt {attempt.attempt} ended at {cell(attempt.ended_at)}{where}: {attempt.outcome}")
-    click.echo(f"  {_whole(': '.join(filter(None, (attempt.error, attempt.message))))}")
+    click.echo(f"  {_full(': '.join(filter(None, (attempt.error, attempt.message))))}")
     for line in (attempt.traceback or "").splitlines():
         click.echo(f"    {printable(line)}")
 
 
-def _whole(value: Any) -> str:
+def _full(value: Any) -> str:
     return printable(value).replace("\n", "\n  ") if isinstance(value, str) else cell(value)
 
 
@@ -203,12 +203,12 @@ def enqueue(
     """
     given = {name: value for name, value in options.items() if value is not None}
     if run_at is not None:
-        given["run_at"] = moment(run_at)
+        given["run_at"] = read_time(run_at)
     about = read_json("--meta", meta) if meta is not None else None
     if about is not None and not isinstance(about, dict):
         raise ArgumentError(f"--meta must be a JSON object, got {meta}")
     text = sys.stdin.read() if arguments == "-" else arguments
-    made = run(send(target, kind, read_json("ARGS-JSON", text), about, given))
+    made = run(create_job(target, kind, read_json("ARGS-JSON", text), about, given))
     if as_json:
         dump({"id": made.id, "fresh": made.fresh})
     elif made.fresh:
@@ -217,13 +217,13 @@ def enqueue(
         click.echo(f"job {made.id} already has this key; nothing enqueued")
 
 
-async def send(
+async def create_job(
     target: Target, kind: str, arguments: Any, meta: dict[str, Any] | None, given: dict[str, Any]
 ) -> Enqueued:
     """Enqueue the job, validated by its task if an app is given."""
     if target.settings().app is not None:
         app = target.app()
-        job = checked({**app.tasks, app.prune.kind: app.prune}, kind, arguments, meta, given)
+        job = validated({**app.tasks, app.prune.kind: app.prune}, kind, arguments, meta, given)
     else:
         if not isinstance(arguments, dict):
             raise ArgumentError('arguments by position need the app (-a): give an object, {"name": value}')
@@ -244,7 +244,7 @@ async def send(
         await app.close()
 
 
-def checked(
+def validated(
     tasks: dict[str, Task[..., Any]], kind: str, arguments: Any, meta: dict[str, Any] | None, given: dict[str, Any]
 ) -> NewJob:
     """Return the job as its task builds it."""
@@ -267,7 +267,7 @@ def read_json(what: str, text: str) -> Any:
         raise ArgumentError(f"{what} is not JSON: {error}; got {text[:80]}") from None
 
 
-def moment(text: str) -> datetime:
+def read_time(text: str) -> datetime:
     """Return a time with its zone."""
     try:
         at = datetime.fromisoformat(text)

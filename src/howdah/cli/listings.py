@@ -79,10 +79,10 @@ def resume(target: Target, queues: Sequence[str]) -> None:
 
     async def act() -> bool:
         async with target.admin() as admin:
-            were = [await admin.resume(queue) for queue in queues]
-        for queue, was in zip(queues, were, strict=True):
+            resumed = [await admin.resume(queue) for queue in queues]
+        for queue, was in zip(queues, resumed, strict=True):
             click.echo(f"queue {queue!r} {'is resumed' if was else 'was not paused'}")
-        return all(were)
+        return all(resumed)
 
     finish(0 if run(act()) else INCOMPLETE)
 
@@ -174,20 +174,20 @@ def schedules(target: Target, pause: str | None, resume: str | None, as_json: bo
     show(run(read()), SCHEDULE_COLUMNS, as_json=as_json, empty="no schedules; declare one with app.schedule(…)")
 
 
-FEW = 5
+MAX_OBJECTS = 5
 
 
-def change(entry: AuditEntry) -> str:
-    """Return the change in a few words."""
+def audit_change(entry: AuditEntry) -> str:
+    """Describe the change of an audit entry."""
     before, after = entry.before or {}, entry.after or {}
     names = dict.fromkeys([*before, *after])
     return ", ".join(f"{name} {_written(before.get(name))} → {_written(after.get(name))}" for name in names)
 
 
-def named(entry: AuditEntry) -> str:
-    """Return the first few objects of an entry."""
-    some = ", ".join(entry.ids[:FEW])
-    more = len(entry.ids) - FEW
+def audit_objects(entry: AuditEntry) -> str:
+    """Return the first objects of an audit entry."""
+    some = ", ".join(entry.ids[:MAX_OBJECTS])
+    more = len(entry.ids) - MAX_OBJECTS
     return f"{entry.thing} {some}" + (f" and {more} more" if more > 0 else "")
 
 
@@ -197,9 +197,9 @@ AUDIT_COLUMNS = {
     "who": lambda entry: entry.who,
     "via": lambda entry: entry.via,
     "did": lambda entry: entry.verb,
-    "to": named,
+    "to": audit_objects,
     "count": lambda entry: entry.count,
-    "change": change,
+    "change": audit_change,
 }
 
 

@@ -32,10 +32,10 @@ def migrate(target: Target, only: str | None) -> None:
     howdah migrate --dsn postgresql:///app
     howdah migrate --sql > howdah.sql
     """
-    run({"plan": plan, "sql": script, "check": check, None: apply}[only](target))
+    run({"plan": print_plan, "sql": print_sql, "check": check_schema, None: apply}[only](target))
 
 
-async def plan(target: Target) -> None:
+async def print_plan(target: Target) -> None:
     """List the migrations that would run."""
     steps = await migration.plan(target.database())
     for step in steps:
@@ -44,14 +44,14 @@ async def plan(target: Target) -> None:
         click.echo("nothing to do")
 
 
-async def script(target: Target) -> None:
+async def print_sql(target: Target) -> None:
     """Print the SQL that would run."""
     database = target.database()
     steps = await migration.plan(database)
     click.echo(migration.script(database, steps) if steps else "-- nothing to do")
 
 
-async def check(target: Target) -> None:
+async def check_schema(target: Target) -> None:
     """Raise :class:`SchemaError` unless this code works on the schema."""
     database = target.database()
     state = await migration.state(database)
@@ -103,7 +103,7 @@ def prune(target: Target, yes: bool, as_json: bool) -> None:
     kept, retention = replace(target, flags=others).retention(), target.retention()
     if retention.done < kept.done or retention.failed < kept.failed:
         confirm(f"delete {describe_retention(retention)}", yes)
-    with progress(), acting_as(person()):
+    with spinner(), acting_as(person()):
         pruned = run(delete_old(target.database(), retention))
     if as_json:
         dump(asdict(pruned))
@@ -130,8 +130,8 @@ async def delete_old(database: Database, retention: Retention) -> Pruned:
     return await Pruner(database, retention, audited=True).prune()
 
 
-def progress() -> AbstractContextManager[object]:
-    """A spinner on a terminal."""
+def spinner() -> AbstractContextManager[object]:
+    """Show a spinner on a terminal."""
     if not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console
