@@ -104,7 +104,7 @@ def test_a_dump_shows_the_running_jobs_and_where_they_stand(
         eventually(lambda: "await asyncio.sleep(seconds)" in worker.output, why=lambda: worker.output)
         rows = re.findall(r"^ +(\d+) +(\d+) +[\d.]+  (\w+)$", worker.output, re.MULTILINE)
         assert rows == [(str(nap), "1", "nap"), (str(block), "1", "block")]
-        assert "chores.py" in worker.output
+        assert "command_app.py" in worker.output
         assert worker.process.poll() is None
 
 
