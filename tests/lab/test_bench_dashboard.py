@@ -15,9 +15,9 @@ from howdah.dashboard.pages import PAGES
 from howdah.dashboard.request import DashboardPage
 from howdah.postgres.database import Database
 from howdah_lab.bench.bench_schema import CheckFailed
-from howdah_lab.bench.job_history import Past
+from howdah_lab.bench.job_history import JobHistory
 from howdah_lab.bench.scenarios import dashboard
-from howdah_lab.bench.scenarios.dashboard import Way
+from howdah_lab.bench.scenarios.dashboard import PageAddress
 
 TINY = ("--scenario", "dashboard", "--jobs", "100", "--rounds", "1", "--json")
 
@@ -45,7 +45,11 @@ def test_every_page_is_measured_and_nothing_is_left_behind(database: Database) -
 
 
 def test_a_page_that_takes_too_long_is_named(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dashboard, "ways", lambda _past: [Way("/schedules", limit=1e9), Way("/audit", limit=1e-9)])
+    monkeypatch.setattr(
+        dashboard,
+        "addresses",
+        lambda _history: [PageAddress("/schedules", limit=1e9), PageAddress("/audit", limit=1e-9)],
+    )
 
     figures = bench(database)
 
@@ -59,4 +63,4 @@ def test_a_page_nobody_knows_how_to_ask_for_is_a_failure(monkeypatch: pytest.Mon
     monkeypatch.setattr(dashboard, "PAGES", [*PAGES, DashboardPage("GET", "/new/{id:int}", "read", answer)])  # type: ignore[arg-type]
 
     with pytest.raises(CheckFailed, match=r"no parameters are known for /new/\{id:int\}"):
-        list(dashboard.ways(Past(finished=100, waiting=10)))
+        list(dashboard.addresses(JobHistory(finished=100, waiting=10)))

@@ -11,14 +11,14 @@ from howdah_lab.bench.figure import Figure
 from howdah_lab.bench.scenario import Plan
 
 SLICES = 6
-"""Of a round: a multiple of three, so that each way comes first equally often."""
+"""Of a round: a multiple of three, so that each variant comes first equally often."""
 Measure = Callable[[], Awaitable[float]]
 """Does one slice, always of the same size; returns events a second."""
 
 
 @dataclass(slots=True)
-class Ways:
-    """The rates in every way, round by round."""
+class AppendVariants:
+    """The rates of every variant, round by round."""
 
     guarded: list[float] = field(default_factory=list)
     unguarded: list[float] = field(default_factory=list)
@@ -37,9 +37,9 @@ class Ways:
         kept = (self.guarded, self.unguarded, self.plain)
         slices: list[list[float]] = [[], [], []]
         for turn in range(SLICES):
-            for way in range(3):
-                # the order rotates: the first way finds another state of caches and disk than the last
-                which = (way + turn) % 3
+            for offset in range(3):
+                # the order rotates: the first variant finds another state of caches and disk than the last
+                which = (offset + turn) % 3
                 slices[which].append(await (append, unguarded, insert)[which]())
         for rounds, rates in zip(kept, slices, strict=True):
             rounds.append(harmonic_mean(rates))

@@ -77,14 +77,14 @@ class Driver:
         assert process.stdout is not None
         try:
             process.stdin.write(line.encode() + b"\n")
-            said = await asyncio.wait_for(process.stdout.readline(), timeout)
+            reply = await asyncio.wait_for(process.stdout.readline(), timeout)
         except TimeoutError:
             raise DriverFailed(f"no answer to `{line}` in {timeout:g} s{tail(self._log)}") from None
         except ConnectionError:
-            said = b""
-        if not said:
+            reply = b""
+        if not reply:
             raise DriverFailed(f"it exited at `{line}`{tail(self._log)}")
-        answer: dict[str, Any] = msgspec.json.decode(said)
+        answer: dict[str, Any] = msgspec.json.decode(reply)
         if error := answer.get("error"):
             raise DriverFailed(f"`{line}`: {error}{tail(self._log)}")
         return answer

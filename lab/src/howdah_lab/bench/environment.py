@@ -69,8 +69,8 @@ def _prepare_node(system: System) -> list[str]:
 def _node(home: Path) -> str:
     """Return the Node.js of the package `node`, or the one of this machine if it is new enough."""
     for program in (home / "node_modules/.bin/node", shutil.which("node")):
-        said = _output([str(program), "--version"]) if program else ""
-        if (found := re.match(r"v(\d+)", said)) and int(found[1]) >= OLDEST_NODE:
+        output = _output([str(program), "--version"]) if program else ""
+        if (found := re.match(r"v(\d+)", output)) and int(found[1]) >= OLDEST_NODE:
             return str(program)
     raise NotInstalled(f"no Node.js {OLDEST_NODE} or newer: the package `node` brought none, and there is none on PATH")
 
@@ -82,8 +82,8 @@ def _python(system: System) -> str:
         return sys.executable
     kept = sorted(Path.home().glob(".pyenv/versions/*/bin/python3"), reverse=True)
     for program in (*(f"python3.{minor}" for minor in range(14, oldest[1] - 1, -1)), *kept):
-        said = _output([str(program), "-c", "import sys; print(*sys.version_info[:2])"]).split()
-        if len(said) == 2 and tuple(map(int, said)) >= oldest:
+        output = _output([str(program), "-c", "import sys; print(*sys.version_info[:2])"]).split()
+        if len(output) == 2 and tuple(map(int, output)) >= oldest:
             return str(program)
     raise NotInstalled(f"it needs Python {system.python} or newer, and there is none on PATH")
 
@@ -104,8 +104,8 @@ def _run(command: list[str], folder: Path | None = None) -> None:
             command, cwd=folder, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT
         )
     except subprocess.CalledProcessError as error:
-        said = [line for line in (error.stderr or error.stdout).splitlines() if not line.startswith("WARNING")]
-        raise NotInstalled(f"installing it failed: {' '.join(said[-2:])[-300:]}") from None
+        output = [line for line in (error.stderr or error.stdout).splitlines() if not line.startswith("WARNING")]
+        raise NotInstalled(f"installing it failed: {' '.join(output[-2:])[-300:]}") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotInstalled(f"installing it failed: {error}") from None
 

@@ -14,7 +14,8 @@ from howdah_lab.bench.scenario import Plan
 
 PER_STREAM = 4
 """Appends to one stream: one in four makes a new one."""
-PATIENCE = 60.0
+STATEMENT_TIMEOUT = 60.0
+"""Seconds."""
 
 
 class Counted(NamedTuple):
@@ -61,13 +62,13 @@ def statements(plan: Plan) -> dict[str, str]:
 
 
 async def make(plan: Plan) -> None:
-    """Make the twin and the read model."""
+    """Create the plain table to compare with, and the read model."""
     await plan.schema.conn.execute(statements(plan)["make_events"])
 
 
 async def counted(plan: Plan) -> Counted:
     """Return the current numbers."""
-    return Counted(**await plan.schema.conn.fetchrow(statements(plan)["check_events"], timeout=PATIENCE))
+    return Counted(**await plan.schema.conn.fetchrow(statements(plan)["check_events"], timeout=STATEMENT_TIMEOUT))
 
 
 async def check(plan: Plan, *, events: int, plain: int = 0) -> None:

@@ -10,14 +10,15 @@ from howdah_lab.bench.scenario import Plan
 
 BLOCK = 250_000
 """Jobs put in by one statement."""
-PATIENCE = 600.0
+STATEMENT_TIMEOUT = 600.0
+"""Seconds."""
 RUNNING = 200
 WAITING = 0.04
 """Queued jobs as a fraction of the finished ones."""
-PAST = ("past_jobs", "past_ends", "past_attempts", "past_tally")
+PER_BLOCK = ("history_jobs", "history_outcomes", "history_attempts", "history_counters")
 
 
-class Past(NamedTuple):
+class JobHistory(NamedTuple):
     """Number of jobs per state; ids rise, running ones are the newest."""
 
     finished: int
@@ -39,25 +40,27 @@ class Past(NamedTuple):
         return self.finished + self.waiting
 
 
-async def fill(plan: Plan) -> Past:
+async def fill(plan: Plan) -> JobHistory:
     """Jobs that are over, that wait and that run, and what else there is by then."""
     conn, statements = plan.schema.conn, sql.load("howdah_lab.bench", schema=plan.schema.database.schema)
-    past = Past(finished=plan.jobs, waiting=max(600, round(plan.jobs * WAITING) // 600 * 600))
+    history = JobHistory(finished=plan.jobs, waiting=max(600, round(plan.jobs * WAITING) // 600 * 600))
     await conn.execute(statements["make_rows"])
-    await conn.execute(statements["past_surroundings"], timeout=PATIENCE)
-    for lo in range(1, past.finished, BLOCK):
-        hi = min(lo + BLOCK, past.finished)
-        await conn.execute(statements["past_room"], hi, timeout=PATIENCE)
-        for verb in PAST:
-            scope = (lo, hi, past.finished) if verb == "past_jobs" else (lo, hi)
-            await conn.execute(statements[verb], *scope, timeout=PATIENCE)
-    await conn.execute(statements["past_room"], past.running + RUNNING, timeout=PATIENCE)
-    await conn.execute(statements["waiting_jobs"], past.queued, past.running, timeout=PATIENCE)
-    await conn.execute(statements["running_jobs"], past.running, past.running + RUNNING, timeout=PATIENCE)
-    await conn.execute(statements["settle_history"], timeout=PATIENCE)
-    row = await conn.fetchrow(statements["check_past"], timeout=PATIENCE)
-    wanted = {"ended": past.finished - 1, "waiting": past.waiting, "running": RUNNING, "astray": 0}
+    await conn.execute(statements["history_surroundings"], timeout=STATEMENT_TIMEOUT)
+    for lo in range(1, history.finished, BLOCK):
+        hi = min(lo + BLOCK, history.finished)
+        await conn.execute(statements["history_partitions"], hi, timeout=STATEMENT_TIMEOUT)
+        for verb in PER_BLOCK:
+            scope = (lo, hi, history.finished) if verb == "history_jobs" else (lo, hi)
+            await conn.execute(statements[verb], *scope, timeout=STATEMENT_TIMEOUT)
+    await conn.execute(statements["history_partitions"], history.running + RUNNING, timeout=STATEMENT_TIMEOUT)
+    await conn.execute(statements["waiting_jobs"], history.queued, history.running, timeout=STATEMENT_TIMEOUT)
+    await conn.execute(
+        statements["running_jobs"], history.running, history.running + RUNNING, timeout=STATEMENT_TIMEOUT
+    )
+    await conn.execute(statements["settle_history"], timeout=STATEMENT_TIMEOUT)
+    row = await conn.fetchrow(statements["check_history"], timeout=STATEMENT_TIMEOUT)
+    wanted = {"ended": history.finished - 1, "waiting": history.waiting, "running": RUNNING, "astray": 0}
     wrong = [f"{name} {row[name]:,} instead of {value:,}" for name, value in wanted.items() if row[name] != value]
     if wrong:
         raise CheckFailed(f"the tables do not add up: {', '.join(wrong)}")
-    return past
+    return history

@@ -15,17 +15,18 @@ from urllib.parse import unquote, urlsplit
 from howdah.errors import ConfigError, HowdahError
 from howdah.postgres.embedded import server as embedded
 from howdah_lab.bench import events
-from howdah_lab.bench.append_variants import SLICES, Ways
+from howdah_lab.bench.append_variants import SLICES, AppendVariants
 from howdah_lab.bench.figure import Figure
 from howdah_lab.bench.scenario import Plan
 
-PATIENCE = 300.0
+RUN_TIMEOUT = 300.0
+"""Seconds."""
 MORE = 5
-"""It is so much faster than a client in Python that a round needs more."""
+"""Factor for the events of a round: pgbench is much faster than a client in Python."""
 
 
 def find() -> Path | None:
-    """Where it is: beside the PostgreSQL at hand, or on PATH."""
+    """Return the path of pgbench: beside the embedded PostgreSQL, or on PATH."""
     try:
         beside = embedded.find().folder / "pgbench"
     except ConfigError:
@@ -42,15 +43,15 @@ async def append(plan: Plan, clients: int, each: int) -> list[Figure]:
     if program is None:
         return []
     each = max(1, each * MORE // SLICES)
-    before, ways = await events.counted(plan), Ways()
+    before, variants = await events.counted(plan), AppendVariants()
     ours = partial(_run, plan, program, "pgbench_append", clients, each)
     plain = partial(_run, plan, program, "pgbench_insert", clients, each)
     for _ in range(plan.rounds):
-        await ways.round(plan, ours, plain)
+        await variants.round(plan, ours, plain)
         plan.tick()
     made = clients * each * SLICES * plan.rounds
     await events.check(plan, events=before.events + 2 * made, plain=before.plain + made)
-    return ways.figures(f"{clients} pgbench clients x 1")
+    return variants.figures(f"{clients} pgbench clients x 1")
 
 
 async def run_script(program: Path, dsn: str, script: str, *, clients: int, each: int, **defined: int) -> float:
@@ -58,25 +59,25 @@ async def run_script(program: Path, dsn: str, script: str, *, clients: int, each
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         file.write(script)
         file.flush()
-        place, secret = _place(dsn)
+        address, secret = _without_password(dsn)
         process = await asyncio.create_subprocess_exec(
             program,
             *("--no-vacuum", "--protocol=prepared", f"--client={clients}", f"--jobs={min(clients, 2)}"),
             *(f"--define={name}={value}" for name, value in defined.items()),
-            *(f"--transactions={each}", f"--file={file.name}", place),
+            *(f"--transactions={each}", f"--file={file.name}", address),
             stdout=PIPE,
             stderr=STDOUT,
             env=os.environ | secret,
         )
         try:
-            said = (await asyncio.wait_for(process.communicate(), PATIENCE))[0].decode(errors="replace")
+            output = (await asyncio.wait_for(process.communicate(), RUN_TIMEOUT))[0].decode(errors="replace")
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    rate = re.search(r"tps = ([\d.]+)", said)
+    rate = re.search(r"tps = ([\d.]+)", output)
     if process.returncode or rate is None:
-        raise HowdahError(f"pgbench ended with code {process.returncode}; it said:\n{said[-1000:]}")
+        raise HowdahError(f"pgbench ended with code {process.returncode}; its output:\n{output[-1000:]}")
     return float(rate[1])
 
 
@@ -86,11 +87,11 @@ async def _run(plan: Plan, program: Path, script: str, clients: int, each: int) 
     return await run_script(program, dsn, text, clients=clients, each=each, streams=streams)
 
 
-def _place(dsn: str) -> tuple[str, dict[str, str]]:
+def _without_password(dsn: str) -> tuple[str, dict[str, str]]:
     """The DSN without its password, which other users of the machine could see; and the password."""
     parts = urlsplit(dsn)
     if not parts.password:
         return dsn, {}
     user, _, host = parts.netloc.rpartition("@")
-    place = parts._replace(netloc=f"{user.partition(':')[0]}@{host}").geturl()
-    return place, {"PGPASSWORD": unquote(parts.password)}
+    address = parts._replace(netloc=f"{user.partition(':')[0]}@{host}").geturl()
+    return address, {"PGPASSWORD": unquote(parts.password)}

@@ -163,12 +163,12 @@ class Redis:
         reader, writer = await asyncio.open_unix_connection(self.socket)
         try:
             writer.write(command.encode() + b"\r\n")
-            said = (await reader.readline()).decode().strip()
+            reply = (await reader.readline()).decode().strip()
         finally:
             writer.close()
-        if said[0] not in ":+":
-            raise HowdahError(f"redis answered {said!r} to {command!r}")
-        return int(said[1:]) if said[0] == ":" else 0
+        if reply[0] not in ":+":
+            raise HowdahError(f"redis answered {reply!r} to {command!r}")
+        return int(reply[1:]) if reply[0] == ":" else 0
 
     @property
     def cpu(self) -> float:

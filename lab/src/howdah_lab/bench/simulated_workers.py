@@ -20,7 +20,7 @@ AT_ONCE = 50
 """Workers that register at the same time."""
 
 
-class CrowdConnection(asyncio.Protocol):
+class WorkerConnection(asyncio.Protocol):
     """One connection: one request, one answer, as cheap as Python can."""
 
     def __init__(self) -> None:
@@ -31,8 +31,8 @@ class CrowdConnection(asyncio.Protocol):
     @classmethod
     async def to(cls, port: int) -> Self:
         """A connection to this machine."""
-        _, wire = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
-        return wire
+        _, connection = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+        return connection
 
     async def ask(self, request: bytes) -> tuple[int, bytes]:
         """Return the status and the body of the response."""
@@ -72,7 +72,7 @@ class CrowdConnection(asyncio.Protocol):
             self._answer.set_exception(HowdahError(f"the control plane hung up: {exc}"))
 
 
-class ClaimedJobs(msgspec.Struct):
+class ReportableJob(msgspec.Struct):
     """The fields of a job that its report needs."""
 
     id: int
@@ -81,24 +81,24 @@ class ClaimedJobs(msgspec.Struct):
     args: msgspec.Raw
 
 
-class Givens(msgspec.Struct):
+class ClaimAnswer(msgspec.Struct):
     """The answer to a claim."""
 
-    jobs: list[ClaimedJobs]
+    jobs: list[ReportableJob]
 
 
-class CrowdWorker:
+class SimulatedWorker:
     """One worker: a connection to work through, and one for its heartbeat."""
 
-    def __init__(self, work: CrowdConnection, heart: CrowdConnection, joined: m.RegisterResponse) -> None:
+    def __init__(self, work: WorkerConnection, heart: WorkerConnection, joined: m.RegisterResponse) -> None:
         self._work = work
         self._heart = heart
         self._joined = joined
 
     @classmethod
-    async def join(cls, port: int, token: str, kinds: list[str]) -> CrowdWorker:
+    async def join(cls, port: int, token: str, kinds: list[str]) -> SimulatedWorker:
         """Register."""
-        work, heart = await CrowdConnection.to(port), await CrowdConnection.to(port)
+        work, heart = await WorkerConnection.to(port), await WorkerConnection.to(port)
         body = msgspec.json.encode(m.RegisterRequest(hostname="bench", kinds=kinds, slots=100))
         status, answer = await work.ask(_request("/workers/register", token, body))
         if status != 201:
@@ -119,7 +119,7 @@ class CrowdWorker:
             await asyncio.sleep(HEARTBEAT)
 
     async def work(
-        self, batch: int, took: Callable[[list[ClaimedJobs]], None], settled: Callable[[list[ClaimedJobs]], None]
+        self, batch: int, took: Callable[[list[ReportableJob]], None], settled: Callable[[list[ReportableJob]], None]
     ) -> None:
         """Claim jobs and report them done in a loop; calls back on arrival and when the outcome is recorded."""
         wait = WAIT * random.uniform(0.8, 1.0)  # noqa: S311 - as real workers do
@@ -129,13 +129,13 @@ class CrowdWorker:
             if status == 204:
                 continue
             self._must(200, (status, body))
-            jobs = msgspec.json.decode(body, type=Givens).jobs
+            jobs = msgspec.json.decode(body, type=ClaimAnswer).jobs
             took(jobs)
             reports: list[dict[str, Any]] = [
                 {"id": job.id, "token": job.token, "attempt": job.attempt, "outcome": "ok", "took": 1} for job in jobs
             ]
-            told = {"acks": reports, "finished": list({job.token for job in jobs})}
-            answer = self._must(200, await self._work.ask(self._request("ack", msgspec.json.encode(told))))
+            message = {"acks": reports, "finished": list({job.token for job in jobs})}
+            answer = self._must(200, await self._work.ask(self._request("ack", msgspec.json.encode(message))))
             if answer.count(b'"ok"') != len(jobs):
                 raise HowdahError("a report was not accepted")
             settled(jobs)
@@ -150,7 +150,7 @@ class CrowdWorker:
         return body
 
 
-class Crowd:
+class SimulatedWorkers:
     """Workers of one kind, running inside the block. :meth:`check` raises if one has failed."""
 
     def __init__(self, port: int, token: str, *, nodes: int, kind: str, batch: int) -> None:
@@ -173,9 +173,9 @@ class Crowd:
     async def __aenter__(self) -> Self:
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def join() -> CrowdWorker:
+        async def join() -> SimulatedWorker:
             async with gate:
-                node = await CrowdWorker.join(self._port, self._token, [self._kind])
+                node = await SimulatedWorker.join(self._port, self._token, [self._kind])
                 self._stack.callback(node.close)
                 return node
 
@@ -204,12 +204,12 @@ class Crowd:
                 with suppress(asyncio.CancelledError):
                     task.result()
 
-    def _take(self, jobs: list[ClaimedJobs]) -> None:
+    def _take(self, jobs: list[ReportableJob]) -> None:
         self.taken += len(jobs)
         if self._kind == "probe":
             self.delays += [time.monotonic() - msgspec.json.decode(job.args)["began"] for job in jobs]
 
-    def _settle(self, jobs: list[ClaimedJobs]) -> None:
+    def _settle(self, jobs: list[ReportableJob]) -> None:
         self.settled += len(jobs)
         self.last = time.monotonic()
 

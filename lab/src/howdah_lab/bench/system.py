@@ -58,5 +58,5 @@ def load_all() -> dict[str, System]:
 
 def load(name: str) -> System:
     """Read one."""
-    said = tomllib.loads((SYSTEMS / name / "system.toml").read_text(encoding="utf-8"))
-    return msgspec.convert({"name": name, **said}, System)
+    fields = tomllib.loads((SYSTEMS / name / "system.toml").read_text(encoding="utf-8"))
+    return msgspec.convert({"name": name, **fields}, System)

@@ -28,7 +28,8 @@ from psycopg.conninfo import conninfo_to_dict
 PER_AGGREGATE = 4
 """Events of one aggregate: one save in four is that of a new one, as with our streams."""
 FILL = 1000
-PATIENCE = 120.0
+PROJECTION_TIMEOUT = 120.0
+"""Seconds."""
 
 
 class RoundTask(msgspec.Struct):
@@ -96,14 +97,14 @@ def measure(task: RoundTask) -> dict[str, float]:
 
 
 def _environment(task: RoundTask, functions: bool) -> dict[str, str]:
-    place = conninfo_to_dict(task.dsn)
+    server = conninfo_to_dict(task.dsn)
     return {
         "PERSISTENCE_MODULE": "eventsourcing.postgres",
-        "POSTGRES_DBNAME": str(place.get("dbname", "")),
-        "POSTGRES_HOST": str(place.get("host", "")),
-        "POSTGRES_PORT": str(place.get("port", "5432")),
-        "POSTGRES_USER": str(place.get("user", "")),
-        "POSTGRES_PASSWORD": str(place.get("password", "")),
+        "POSTGRES_DBNAME": str(server.get("dbname", "")),
+        "POSTGRES_HOST": str(server.get("host", "")),
+        "POSTGRES_PORT": str(server.get("port", "5432")),
+        "POSTGRES_USER": str(server.get("user", "")),
+        "POSTGRES_PASSWORD": str(server.get("password", "")),
         "POSTGRES_SCHEMA": task.schema,
         "POSTGRES_POOL_SIZE": str(task.writers + 2),
         "POSTGRES_ENABLE_DB_FUNCTIONS": "y" if functions else "n",
@@ -124,7 +125,7 @@ def _save(app: Any, task: RoundTask, count: int) -> None:
 
 
 def _record(app: Any, task: RoundTask, count: int) -> None:
-    """Past the application and the mapper, with the same bytes."""
+    """Record the same bytes without the application and the mapper."""
     state = msgspec.json.encode(task.payload)
     for number in range(count):
         if number % PER_AGGREGATE == 0:
@@ -182,7 +183,7 @@ def _project(task: RoundTask) -> float:
     ) as runner:
         tracked = runner.projection
         tracked.wanted = app.recorder.max_notification_id()
-        if tracked.seen < tracked.wanted and not tracked.done.wait(PATIENCE):
+        if tracked.seen < tracked.wanted and not tracked.done.wait(PROJECTION_TIMEOUT):
             raise TimeoutError(f"only {tracked.seen:,} of {tracked.wanted:,} events were projected")
         rate = tracked.seen / (tracked.ended - tracked.began)
     app.close()

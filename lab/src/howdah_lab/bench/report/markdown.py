@@ -171,10 +171,10 @@ def _settings(results: Results, systems: Mapping[str, System]) -> Iterator[str]:
     yield ""
     yield _row("", "versions", "settings", "can insert and complete in one commit")
     yield _row(*["---"] * 4)
-    for name, said in results.systems.items():
+    for name, reported in results.systems.items():
         if name not in systems:
             continue
-        runtime = f"Python {said['python']}" if "python" in said else f"Node {said['node']}"
-        versions = ", ".join(f"{package} {version}" for package, version in said["versions"].items())
+        runtime = f"Python {reported['python']}" if "python" in reported else f"Node {reported['node']}"
+        versions = ", ".join(f"{package} {version}" for package, version in reported["versions"].items())
         one = "yes" if "transact" in systems[name].kinds else "no"
         yield _row(systems[name].title, f"{versions}; {runtime}", systems[name].settings, one)

@@ -14,13 +14,13 @@ import msgspec
 
 from howdah_lab.bench import events, pgbench
 from howdah_lab.bench.app import app
-from howdah_lab.bench.append_variants import SLICES, Ways
+from howdah_lab.bench.append_variants import SLICES, AppendVariants
 from howdah_lab.bench.events import PER_STREAM, placed
 from howdah_lab.bench.figure import Figure
 from howdah_lab.bench.scenario import Plan
 
 SINGLE, SEVERAL = 0.04, 0.4
-"""Fractions of the requested events; slower ways get fewer."""
+"""Fractions of the requested events; slower variants get fewer."""
 MANY = 8
 """Writers."""
 TOGETHER = 100
@@ -32,7 +32,7 @@ _labels = count()
 
 
 async def append(plan: Plan) -> list[Figure]:
-    """Every number of writers and events in every way."""
+    """Every number of writers and events in every variant."""
     await events.make(plan)
     single, several = max(MANY, round(plan.jobs * SINGLE)), max(MANY, round(plan.jobs * SEVERAL / TOGETHER))
     figures = []
@@ -43,16 +43,16 @@ async def append(plan: Plan) -> list[Figure]:
 
 
 async def _by(plan: Plan, writers: int, together: int, each: int) -> list[Figure]:
-    before, ways, each = await events.counted(plan), Ways(), max(1, each // SLICES)
+    before, variants, each = await events.counted(plan), AppendVariants(), max(1, each // SLICES)
     async with connections(writers) as conns:
         ours, plain = partial(guarded, conns, each, together), partial(_plain, plan, conns, each, together)
-        await Ways().round(plan, ours, plain)  # prepares the statements
+        await AppendVariants().round(plan, ours, plain)  # prepares the statements
         for _ in range(plan.rounds):
-            await ways.round(plan, ours, plain)
+            await variants.round(plan, ours, plain)
             plan.tick()
     made = writers * together * each * SLICES * (plan.rounds + 1)
     await events.check(plan, events=before.events + 2 * made, plain=before.plain + made)
-    return ways.figures(f"{writers} writer{'s' if writers > 1 else ''} x {together}")
+    return variants.figures(f"{writers} writer{'s' if writers > 1 else ''} x {together}")
 
 
 async def guarded(conns: Sequence[Any], each: int, together: int = 1) -> float:

@@ -17,7 +17,8 @@ from howdah_lab.bench.consumers import CONSUMER
 from howdah_lab.bench.figure import Figure
 from howdah_lab.bench.scenario import Plan
 
-PATIENCE = 120.0
+CATCH_UP_TIMEOUT = 120.0
+"""Seconds for a consumer to read the whole log."""
 CHUNK = 50_000
 """Events appended at once."""
 BY_HAND = 1000
@@ -94,7 +95,7 @@ async def measure(plan: Plan, name: str, last: int, count: int, by_hand: list[fl
     """
     rounds = []
     async with ConsumerNode(plan.schema.database, name) as node:
-        await app.log.wait_for(CONSUMER, last, timeout=PATIENCE)
+        await app.log.wait_for(CONSUMER, last, timeout=CATCH_UP_TIMEOUT)
         for turn in range(plan.rounds + 1):
             consumed = await _round(node, last, count)
             if turn:

@@ -15,7 +15,7 @@ from howdah.dashboard.pages.health import CACHE_TTL
 from howdah_lab.bench.bench_schema import CheckFailed
 from howdah_lab.bench.control_plane_process import ControlPlane
 from howdah_lab.bench.figure import Figure, percentile
-from howdah_lab.bench.job_history import Past, fill
+from howdah_lab.bench.job_history import JobHistory, fill
 from howdah_lab.bench.scenario import Plan
 
 REQUESTS = 4
@@ -33,7 +33,7 @@ LONG = 1.0
 """Pages with a longer cache lifetime, and searches, are requested once in a round."""
 
 
-class Way(NamedTuple):
+class PageAddress(NamedTuple):
     """An address that is asked for."""
 
     path: str
@@ -49,7 +49,7 @@ class Way(NamedTuple):
         return rounds if self.stale > LONG or self.limit > LIMIT else rounds * REQUESTS
 
 
-def ways(past: Past) -> Iterator[Way]:
+def addresses(history: JobHistory) -> Iterator[PageAddress]:
     """Return every page of the dashboard; those with parameters with some of every kind."""
     asked = {
         "/jobs": [
@@ -57,9 +57,11 @@ def ways(past: Past) -> Iterator[Way]:
             *(f"/jobs?state={state}" for state in ("queued", "running", "done", "failed", "cancelled")),
             "/jobs?queue=queue+7&kind=kind+7",
             "/jobs?key=key+100",
-            f"/jobs?before={past.finished // 2}",
+            f"/jobs?before={history.finished // 2}",
         ],
-        "/jobs/{id:int}": [f"/jobs/{id}" for id in (past.finished // 2, past.failed, past.queued, past.running)],
+        "/jobs/{id:int}": [
+            f"/jobs/{id}" for id in (history.finished // 2, history.failed, history.queued, history.running)
+        ],
         "/failures": ["/failures", "/failures?since=all"],
         "/nodes/{id:int}": ["/nodes/1"],
         "/table": ["/table?name=rows", "/table?name=rows&state=failed"],
@@ -74,14 +76,14 @@ def ways(past: Past) -> Iterator[Way]:
             if "{" in page.path and page.path not in asked:
                 raise CheckFailed(f"no parameters are known for {page.path}")
             for path in asked.get(page.path, [page.path]):
-                yield Way(path)
-    yield Way("/jobs?text=nowhere+to+be+found", SEARCH_LIMIT)
-    yield Way(f"/jobs?text=user{past.finished // 2}%40", SEARCH_LIMIT)
+                yield PageAddress(path)
+    yield PageAddress("/jobs?text=nowhere+to+be+found", SEARCH_LIMIT)
+    yield PageAddress(f"/jobs?text=user{history.finished // 2}%40", SEARCH_LIMIT)
 
 
 async def dashboard(plan: Plan) -> list[Figure]:
     """The median and p95 of every page, and how many take too long."""
-    past = await fill(plan)
+    history = await fill(plan)
     plan.tick()
     figures, slow = [], 0
     async with (
@@ -89,12 +91,12 @@ async def dashboard(plan: Plan) -> list[Figure]:
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{control.port}", timeout=60) as client,
     ):
         await _sign_in(client, control.token)
-        for way in ways(past):
-            took = await _ask(client, way, plan.rounds)
-            late = percentile(took, 95) > way.limit
+        for page in addresses(history):
+            took = await _ask(client, page, plan.rounds)
+            late = percentile(took, 95) > page.limit
             slow += late
-            above = f", above {way.limit:,.0f} ms" if late else ""
-            figures += [Figure(f"{way.path}, p{rank}{above}", "ms", [percentile(took, rank)]) for rank in (50, 95)]
+            above = f", above {page.limit:,.0f} ms" if late else ""
+            figures += [Figure(f"{page.path}, p{rank}{above}", "ms", [percentile(took, rank)]) for rank in (50, 95)]
     return [*figures, Figure(f"p95 above {LIMIT:g} ms", "pages", [float(slow)])]
 
 
@@ -106,14 +108,14 @@ async def _sign_in(client: httpx.AsyncClient, token: str) -> None:
         raise CheckFailed(f"sign-in failed: HTTP {answer.status_code}")
 
 
-async def _ask(client: httpx.AsyncClient, way: Way, rounds: int) -> list[float]:
+async def _ask(client: httpx.AsyncClient, page: PageAddress, rounds: int) -> list[float]:
     """Return the response times in seconds, without the first."""
     took = []
-    for _ in range(1 + way.requests(rounds)):
-        await asyncio.sleep(1.1 * way.stale)
+    for _ in range(1 + page.requests(rounds)):
+        await asyncio.sleep(1.1 * page.stale)
         began = time.perf_counter()
-        answer = await client.get(f"/dashboard{way.path}")
+        answer = await client.get(f"/dashboard{page.path}")
         took.append(time.perf_counter() - began)
         if answer.status_code != 200:
-            raise CheckFailed(f"{way.path} answered {answer.status_code}")
+            raise CheckFailed(f"{page.path} answered {answer.status_code}")
     return took[1:]

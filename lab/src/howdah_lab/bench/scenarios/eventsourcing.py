@@ -24,7 +24,8 @@ from howdah_lab.bench.scenarios.consume import fill, measure
 INSTALL = 'pip install "eventsourcing[postgres]" "psycopg[binary]"'
 READ = 0.4
 """Part of the events the rival reads without tracking; with tracking it gets as few as appends do."""
-PATIENCE = 600.0
+ROUND_TIMEOUT = 600.0
+"""Seconds for one round of the library."""
 
 
 async def rival(plan: Plan) -> list[Figure]:
@@ -90,13 +91,13 @@ async def _theirs(plan: Plan, turn: int, single: int) -> dict[str, float]:
         cwd="/",
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(msgspec.json.encode(task)), PATIENCE)
+        out, err = await asyncio.wait_for(process.communicate(msgspec.json.encode(task)), ROUND_TIMEOUT)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
         raise HowdahError(
-            f"the rival ended with code {process.returncode}; it said: {err.decode(errors='replace')[-1000:]}"
+            f"eventsourcing exited with code {process.returncode}; its output: {err.decode(errors='replace')[-1000:]}"
         )
     return msgspec.json.decode(out, type=dict[str, float])

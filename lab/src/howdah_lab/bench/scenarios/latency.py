@@ -29,11 +29,11 @@ async def latency(plan: Plan) -> dict[str, float]:
         await session.client.ask("probe", 10, *PAUSE)
         await session.finish(10)
         await session.delays()
-        said = await session.client.ask("probe", probes, *PAUSE)
+        answer = await session.client.ask("probe", probes, *PAUSE)
         await session.finish(probes)
         delays = await _delays(session, probes)
         figures |= {f"idle p{rank}": percentile(delays, rank) for rank in (50, 95, 99)}
-        figures["call p50"] = percentile(said["calls"], 50)
+        figures["call p50"] = percentile(answer["calls"], 50)
         for rate, seconds in RATES.items():
             if plan.system.speed.get("one", rate) >= rate / 2 and (rate == min(RATES) or plan.system.close):
                 jobs = max(20, round(rate * seconds * plan.scale))

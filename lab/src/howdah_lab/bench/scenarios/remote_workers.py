@@ -18,7 +18,7 @@ from howdah_lab.bench.control_plane_process import ControlPlane
 from howdah_lab.bench.figure import Figure, percentile
 from howdah_lab.bench.scenario import Plan
 from howdah_lab.bench.scenarios.event_latency import PAUSE
-from howdah_lab.bench.simulated_workers import Crowd
+from howdah_lab.bench.simulated_workers import SimulatedWorkers
 
 MOST_NODES = 1000
 AT_WORK = 20
@@ -27,15 +27,17 @@ BATCH = 100
 BATCHERS = 8
 SMALL_BATCH = 10
 SHARE = 0.2
-"""Of the jobs of a round, those of the ones at work in a crowd."""
+"""Of the jobs of a round, those of the workers that are busy while others wait."""
 WARM_UP = 200
 SETTLE = 0.3
 """Seconds for the workers to poll the paused queue and become idle."""
 MOST_PROBES = 1_000_000
 QUEUE = "bulk"
 """Of the jobs that are worked off; probes are in another."""
-LOOK_EVERY = 0.005
-PATIENCE = 60.0
+POLL = 0.005
+"""Seconds between two checks of a condition."""
+WAIT_TIMEOUT = 60.0
+"""Seconds."""
 
 
 class Round(NamedTuple):
@@ -46,28 +48,28 @@ class Round(NamedTuple):
 
 
 async def fleet(plan: Plan) -> list[Figure]:
-    """Batches of 100 first, then the crowd."""
+    """Batches of 100 first, then many idle workers."""
     figures = await _batches(plan)
     await plan.schema.fresh()
-    return figures + await _crowd(plan)
+    return figures + await _many_workers(plan)
 
 
 async def _batches(plan: Plan) -> list[Figure]:
     """As much as goes through one control plane."""
     rounds, total = [], WARM_UP
-    async with ControlPlane(plan.schema.database) as control, _crowd_of(control, BATCHERS, "nothing", BATCH) as crowd:
+    async with ControlPlane(plan.schema.database) as control, _workers(control, BATCHERS, "nothing", BATCH) as workers:
         await _fill(WARM_UP)
-        await _drain(control, crowd, WARM_UP)
+        await _drain(control, workers, WARM_UP)
         for _ in range(plan.rounds):
             await _fill(plan.jobs)
-            rounds.append(await _drain(control, crowd, plan.jobs))
+            rounds.append(await _drain(control, workers, plan.jobs))
             total += plan.jobs
             await plan.schema.check(done=total)
             plan.tick()
     return _figures(f"batches of {BATCH}", rounds)
 
 
-async def _crowd(plan: Plan) -> list[Figure]:
+async def _many_workers(plan: Plan) -> list[Figure]:
     """Very many wait, first for what comes now and then, then while some of them have work without end."""
     nodes = max(20, min(MOST_NODES, plan.jobs // 50))
     working = max(1, nodes // AT_WORK)
@@ -78,8 +80,8 @@ async def _crowd(plan: Plan) -> list[Figure]:
     since = await plan.schema.conn.fetchval("select clock_timestamp()")
     async with (
         ControlPlane(plan.schema.database) as control,
-        _crowd_of(control, nodes - working, "probe", 1) as waiting,
-        _crowd_of(control, working, "nothing", SMALL_BATCH) as crowd,
+        _workers(control, nodes - working, "probe", 1) as waiting,
+        _workers(control, working, "nothing", SMALL_BATCH) as workers,
     ):
         await _until(lambda: waiting.settled >= 1, waiting)
         idle, busy, calls, rounds, jobs = [], [], list[float](), [], max(1, round(plan.jobs * SHARE))
@@ -87,10 +89,10 @@ async def _crowd(plan: Plan) -> list[Figure]:
             idle += await _probes(waiting, max(1, plan.jobs // 500), calls)
             await _fill(jobs)
             probing = asyncio.create_task(_probes(waiting, MOST_PROBES, []))
-            rounds.append(await _drain(control, crowd, jobs))
+            rounds.append(await _drain(control, workers, jobs))
             probing.cancel()
             busy += await probing
-            await plan.schema.check(done=waiting.settled + crowd.settled)
+            await plan.schema.check(done=waiting.settled + workers.settled)
             plan.tick()
         memory = control.memory
         connections = await plan.schema.conn.fetchval(
@@ -111,8 +113,8 @@ async def _crowd(plan: Plan) -> list[Figure]:
     ]
 
 
-def _crowd_of(control: ControlPlane, nodes: int, kind: str, batch: int) -> Crowd:
-    return Crowd(control.port, control.token, nodes=nodes, kind=kind, batch=batch)
+def _workers(control: ControlPlane, nodes: int, kind: str, batch: int) -> SimulatedWorkers:
+    return SimulatedWorkers(control.port, control.token, nodes=nodes, kind=kind, batch=batch)
 
 
 async def _fill(jobs: int) -> None:
@@ -123,15 +125,15 @@ async def _fill(jobs: int) -> None:
     await asyncio.sleep(SETTLE)
 
 
-async def _drain(control: ControlPlane, crowd: Crowd, jobs: int) -> Round:
+async def _drain(control: ControlPlane, workers: SimulatedWorkers, jobs: int) -> Round:
     """Resume the queue; the last committed outcome stops the clock."""
-    wanted, cpu, began = crowd.settled + jobs, control.cpu, time.monotonic()
+    wanted, cpu, began = workers.settled + jobs, control.cpu, time.monotonic()
     await app.admin.resume(QUEUE)
-    await _until(lambda: crowd.settled >= wanted, crowd)
-    return Round(jobs / (crowd.last - began), (control.cpu - cpu) / jobs * 1e6)
+    await _until(lambda: workers.settled >= wanted, workers)
+    return Round(jobs / (workers.last - began), (control.cpu - cpu) / jobs * 1e6)
 
 
-async def _probes(waiting: Crowd, jobs: int, calls: list[float]) -> list[float]:
+async def _probes(waiting: SimulatedWorkers, jobs: int, calls: list[float]) -> list[float]:
     """One job at a time; returns how long each took to reach a worker. When cancelled, those so far."""
     waiting.delays.clear()
     sent = 0
@@ -148,13 +150,13 @@ async def _probes(waiting: Crowd, jobs: int, calls: list[float]) -> list[float]:
     return list(waiting.delays)
 
 
-async def _until(check: Callable[[], bool], crowd: Crowd) -> None:
-    deadline = time.monotonic() + PATIENCE
+async def _until(check: Callable[[], bool], workers: SimulatedWorkers) -> None:
+    deadline = time.monotonic() + WAIT_TIMEOUT
     while not check():
-        crowd.check()
+        workers.check()
         if time.monotonic() > deadline:
-            raise HowdahError(f"only {crowd.taken:,} jobs reached the workers in {PATIENCE:g} s")
-        await asyncio.sleep(LOOK_EVERY)
+            raise HowdahError(f"only {workers.taken:,} jobs reached the workers in {WAIT_TIMEOUT:g} s")
+        await asyncio.sleep(POLL)
 
 
 def _figures(name: str, rounds: list[Round]) -> list[Figure]:

@@ -1,4 +1,4 @@
--- past_ends: how these jobs ended: one in fifty failed, one in a thousand was cancelled, the others succeeded.
+-- history_outcomes: how these jobs ended: one in fifty failed, one in a thousand was cancelled, the others succeeded.
 -- in:  $1 lo int8, $2 hi int8
 
 insert into {schema}.done (id, finished_at, took_us, node, attempt, state, error)

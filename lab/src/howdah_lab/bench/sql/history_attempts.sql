@@ -1,4 +1,4 @@
--- past_attempts: the attempts that failed, of those that failed in the end and of those that did not.
+-- history_attempts: the attempts that failed, of those that failed in the end and of those that did not.
 -- in:  $1 lo int8, $2 hi int8
 
 insert into {schema}.attempt (id, attempt, node, outcome, started_at, ended_at, error, message, traceback)

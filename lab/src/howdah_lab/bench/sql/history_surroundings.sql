@@ -1,4 +1,4 @@
--- past_surroundings: what else there is after some time: nodes here and gone, lanes, schedules, acts, a log with
+-- history_surroundings: what else there is after some time: nodes here and gone, lanes, schedules, acts, a log with
 -- consumers, a table of one's own. Nodes beat in the future, so that they do not count as dead meanwhile.
 
 insert into {schema}.node (name, state, slots, running, beat_at)

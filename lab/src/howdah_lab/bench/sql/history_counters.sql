@@ -1,4 +1,4 @@
--- past_tally: the same by the minute, as nodes keep it.
+-- history_counters: the same by the minute, as nodes keep it.
 -- in:  $1 lo int8, $2 hi int8
 
 insert into {schema}.tally as t (at, queue, kind, outcome, jobs, seconds)

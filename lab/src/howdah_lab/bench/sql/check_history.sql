@@ -1,4 +1,4 @@
--- check_past: where the jobs of the past are.
+-- check_history: where the jobs of the past are.
 -- out: ended, waiting, running, astray (in no place)
 
 select

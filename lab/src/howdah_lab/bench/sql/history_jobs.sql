@@ -1,4 +1,4 @@
--- past_jobs: jobs of the last six days, lo <= id < hi, enqueued evenly over them.
+-- history_jobs: jobs of the last six days, lo <= id < hi, enqueued evenly over them.
 -- in:  $1 lo int8, $2 hi int8, $3 all of them int8
 
 insert into {schema}.job (id, enqueued_at, queue, kind, key, args)
