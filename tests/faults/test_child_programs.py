@@ -34,7 +34,7 @@ async def test_programs_and_folders_end_with_who_started_them():
         path, *_ = owner.stdout.readline().split()
 
         async def all_started():
-            return len(pids := below_keepers(owner.pid)) == 3 and pids
+            return len(pids := below_reapers(owner.pid)) == 3 and pids
 
         pids = await eventually(all_started)
     finally:
@@ -76,8 +76,8 @@ async def test_a_program_is_killed_with_all_it_has_started_even_while_frozen():
     assert not folder.path.exists()
 
 
-def below_keepers(pid: int) -> list[int]:
-    return [each for each in below(pid) if b"keeper.py" not in Path(f"/proc/{each}/cmdline").read_bytes()]
+def below_reapers(pid: int) -> list[int]:
+    return [each for each in below(pid) if b"child_reaper.py" not in Path(f"/proc/{each}/cmdline").read_bytes()]
 
 
 def state(pid: int) -> str:
