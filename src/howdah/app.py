@@ -13,8 +13,8 @@ from howdah.errors import ArgumentError, ConfigError
 from howdah.events.append import ForeignAppender
 from howdah.events.consumer import Consumer, ConsumerSettings, options_of
 from howdah.events.consumers import NodeConsumers
+from howdah.events.event import EventTypes
 from howdah.events.log import Log
-from howdah.events.types import EventTypes
 from howdah.handler import Executor, Handler
 from howdah.jobs.admin import Admin
 from howdah.jobs.enqueue import ForeignEnqueue

@@ -19,8 +19,8 @@ from typing import Any, Protocol, TypeVar
 from howdah import sync_bridge as bridge
 from howdah.diagnose.why import Why
 from howdah.events.append import ForeignAppender
+from howdah.events.event import EventTypes
 from howdah.events.log import Clients, clients
-from howdah.events.types import EventTypes
 from howdah.jobs.admin import Admin
 from howdah.jobs.enqueue import EnqueueClient, ForeignEnqueue
 from howdah.postgres.database import Database

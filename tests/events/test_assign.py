@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from howdah.events.assignment import assign
+from howdah.events.leader import assign
 
 NAMES = ("Analytics", "Billing", "Email", "Inventory", "Orders", "Shipping")
 TABLES = {

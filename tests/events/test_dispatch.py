@@ -13,8 +13,7 @@ import pytest
 
 from howdah import Howdah
 from howdah.events.consumers import channel
-from howdah.events.dispatcher import FLOWING, Dispatcher
-from howdah.events.poll_interval import PollInterval
+from howdah.events.dispatcher import FLOWING, Dispatcher, PollInterval
 from kit.node import POLL_ONLY, eventually, node
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg import sql as names
 
-from howdah.events.prefetch import WINDOW
+from howdah.events.read import WINDOW
 from howdah.postgres import sql
 from howdah.postgres.database import Database
 

@@ -16,10 +16,9 @@ from howdah.cli.parameters import DURATION, POSITION
 from howdah.cli.selection import confirm
 from howdah.cli.target import Target, run, targeted
 from howdah.errors import HowdahError
-from howdah.events.admin import LogAdmin, To
+from howdah.events.admin import ConsumerRow, LogAdmin, To
 from howdah.events.consumer import MOST_PARTITIONS
 from howdah.events.log import Log
-from howdah.events.rows import ConsumerRow
 
 T = TypeVar("T")
 PART = click.IntRange(0, MOST_PARTITIONS - 1)

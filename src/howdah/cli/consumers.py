@@ -15,8 +15,7 @@ from howdah.cli.parameters import POSITION, as_json, read_ids
 from howdah.cli.selection import confirm
 from howdah.cli.target import Target, targeted, user
 from howdah.errors import HowdahError
-from howdah.events.admin import LARGEST_PAGE, LogAdmin
-from howdah.events.rows import ConsumerRow, ParkedRow
+from howdah.events.admin import LARGEST_PAGE, ConsumerRow, LogAdmin, ParkedRow
 
 COLUMNS: dict[str, Callable[[ConsumerRow], object]] = {
     "name": lambda row: row.name,

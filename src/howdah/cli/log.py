@@ -14,9 +14,9 @@ from howdah.cli.output import age, cell, dump, one_line, show
 from howdah.cli.parameters import POSITION, as_json
 from howdah.cli.target import Target, run, targeted
 from howdah.errors import ArgumentError
+from howdah.events.admin import Holder, LogStatus
 from howdah.events.event import Appended, Event, NewEvent
 from howdah.events.read import LARGEST_PAGE
-from howdah.events.rows import Holder, LogStatus
 
 HOLDERS: dict[str, Callable[[Holder], object]] = {
     "above": lambda holder: holder.above,

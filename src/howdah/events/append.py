@@ -14,8 +14,7 @@ import msgspec
 
 from howdah import telemetry
 from howdah.errors import EventError, NoEvents, StreamConflict
-from howdah.events.event import Appended, current, split_stream
-from howdah.events.types import EncodedEvent, EventTypes
+from howdah.events.event import Appended, EncodedEvent, EventTypes, current, split_stream
 from howdah.job import current as current_job
 from howdah.postgres import sql
 from howdah.postgres.acquire import Acquired

@@ -206,8 +206,3 @@ def _check_open(tx: Transaction) -> None:
     """Raise if the handler ended the transaction: the checkpoint would not be committed with its writes."""
     if not _is_open(tx):
         raise HowdahError("the handler ended the transaction, which is not its own; it must not commit or roll back")
-
-
-def lost(share: Partition) -> LeaseLost:
-    """Return the error for a partition that another node owns now."""
-    return LeaseLost(f"consumer {share.name} is no longer ours, or was moved")

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from howdah.errors import ConfigError
-from howdah.events.event import LONGEST_TYPE, Event
-from howdah.events.types import EventTypes
+from howdah.events.event import LONGEST_TYPE, Event, EventTypes
 from howdah.handler import check_name, finished
 from howdah.retry import Backoff
 from howdah.store import Transaction

@@ -102,3 +102,32 @@ class Dispatcher:
             return rest
         self._held += 1
         return min(rest, RAMP[min(self._held, len(RAMP)) - 1])
+
+
+class PollInterval:
+    """Adaptive poll interval of one consumer: short while events flow; doubles up to ``max_poll`` while none arrive.
+
+    >>> pace = PollInterval(poll=1, max_poll=5, pause=0.2)
+    >>> [pace.nothing(), pace.nothing(), pace.nothing(), pace.nothing(), pace.some(full=False), pace.some(full=True)]
+    [1, 2, 4, 5, 1, 0.2]
+    """
+
+    def __init__(self, poll: float, max_poll: float, pause: float) -> None:
+        self._poll = poll
+        self._most = max(poll, max_poll)
+        self._pause = pause
+        self._next = poll
+
+    def some(self, *, full: bool) -> float:
+        """Events were found; ``full``: as many as fit, so there may be more."""
+        self._next = self._poll
+        return self._pause if full else self._poll
+
+    def nothing(self) -> float:
+        """No event was found."""
+        now, self._next = self._next, min(self._most, self._next * 2)
+        return now
+
+    def woken(self) -> None:
+        """A wake-up arrived."""
+        self._next = self._poll

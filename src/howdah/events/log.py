@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from howdah.errors import ConfigError, HowdahError
 from howdah.events.admin import LogAdmin
 from howdah.events.append import Appender, ForeignAppender, Origin, check_expect
-from howdah.events.event import Appended, Event, split_stream
+from howdah.events.event import Appended, Event, EventTypes, split_stream
 from howdah.events.read import EventReader, Frontier
-from howdah.events.types import EventTypes
 from howdah.postgres.database import Database
 from howdah.postgres.foreign import is_native
 from howdah.store import Transaction

@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from howdah import telemetry
-from howdah.events.batch import Batch, lost
+from howdah.events.batch import Batch
 from howdah.events.consumer import Consumer
 from howdah.events.event import Decoder, Event, events_of
-from howdah.events.partition import Partition
+from howdah.events.partition import Partition, lost
 from howdah.postgres.transaction import transact
 from howdah.redact import describe
 from howdah.store import Transaction
+
+
+class ParkedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One parked event."""
+
+    consumer: str
+    part: int
+    position: int
+    stream: str | None
+    """``None``: the event was deleted."""
+    version: int | None
+    type: str | None
+    at: datetime | None
+    data: Any
+    error: str
+    message: str
+    traceback: str
+    failures: int
+    parked_at: datetime
+    wanted_at: datetime | None
+    """Time at which a retry was requested."""
+
 
 MOST = 100
 """Parked events retried in one round."""

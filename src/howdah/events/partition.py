@@ -1,8 +1,15 @@
-"""A partition of a consumer, as its owner read it."""
+"""A partition of a consumer, as its owner read it, and its stored checkpoint."""
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
+
+from howdah.errors import LeaseLost
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,3 +44,69 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     def idle(self) -> bool:
         """True if its owner must not consume it."""
         return self.paused or self.halted
+
+
+def lost(share: Partition) -> LeaseLost:
+    """Return the error for a partition that another node owns now."""
+    return LeaseLost(f"consumer {share.name} is no longer ours, or was moved")
+
+
+RESTARTED = "the server was restarted or replaced"
+"""Why a partition consumer ends when the server is in another run: only the stored checkpoint is valid then."""
+
+
+class CheckpointRejected(Exception):
+    """A partition is no longer consumed here; the message gives the reason."""
+
+
+class Checkpoint:
+    """The stored position of a partition. It moves only in the partition's run of the server and under its epoch."""
+
+    def __init__(self, sql: Mapping[str, str], share: Partition, node: int) -> None:
+        self._sql = sql
+        self._share = share
+        self._node = node
+        self._rate = Rate()
+        self.position = share.position
+        self.moved_at = time.monotonic()
+
+    async def settle(self, conn: Any, to: int, events: int) -> None:
+        """Move the checkpoint, as the last statement of a batch, or raise :class:`LeaseLost`; the caller commits."""
+        share = self._share
+        settled = await conn.fetchval(
+            self._sql["settle"],
+            *share.key,
+            self._node,
+            share.epoch,
+            self.position,
+            to,
+            events,
+            self._rate.add(events),
+            share.run,
+        )
+        if not settled:
+            raise lost(share)
+
+    def commit(self, to: int) -> None:
+        """Take over the new position after the commit."""
+        self.position, self.moved_at = to, time.monotonic()
+
+
+MEMORY = 10.0
+"""Time constant of the averaged rate, in seconds."""
+
+
+class Rate:
+    """Events per second, averaged over about the last ten seconds."""
+
+    def __init__(self) -> None:
+        self._rate = 0.0
+        self._at = time.monotonic()
+
+    def add(self, events: int) -> float:
+        """Add a number of events; return the current rate."""
+        now = time.monotonic()
+        passed, self._at = max(now - self._at, 1e-4), now
+        fade = math.exp(-passed / MEMORY)
+        self._rate = self._rate * fade + events / passed * (1 - fade)
+        return self._rate

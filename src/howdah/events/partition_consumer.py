@@ -9,16 +9,13 @@ from typing import Any
 
 from howdah import telemetry
 from howdah.errors import ConsecutiveFailures, LeaseLost, Poison
-from howdah.events.batch import NO_ROOM, Batch, Overran, lost
-from howdah.events.checkpoint import RESTARTED, Checkpoint, CheckpointRejected
+from howdah.events.batch import NO_ROOM, Batch, Overran
 from howdah.events.consumer import Consumer
-from howdah.events.dispatcher import Dispatcher
+from howdah.events.dispatcher import Dispatcher, PollInterval
 from howdah.events.event import Decoder, Event
 from howdah.events.parked import ParkedEvents
-from howdah.events.partition import Partition
-from howdah.events.poll_interval import PollInterval
-from howdah.events.prefetch import EventPage, EventPrefetch
-from howdah.events.read import END, is_restarted
+from howdah.events.partition import RESTARTED, Checkpoint, CheckpointRejected, Partition, lost
+from howdah.events.read import END, EventPage, EventPrefetch, is_restarted
 from howdah.loops import Outage, wait
 from howdah.redact import describe
 from howdah.retry import retry_after

@@ -13,8 +13,7 @@ from msgspec import inspect
 from howdah.app import Howdah
 from howdah.arguments import LARGEST, encode
 from howdah.errors import ArgumentError, ConfigError
-from howdah.events.event import Event, events_of, split_stream
-from howdah.events.types import EventTypes
+from howdah.events.event import Event, EventTypes, events_of, split_stream
 from howdah.postgres import sql
 from howdah.postgres.foreign import is_native
 from howdah.store import Transaction

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from howdah.events.rows import ConsumerRow, LogStatus
+from howdah.events.admin import ConsumerRow, LogStatus
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
 from howdah_lab.demo import app as shop

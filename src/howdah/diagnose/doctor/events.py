@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from howdah.diagnose.finding import Finding, bad, end_transaction, ok, some, span, statement, warn
-from howdah.events.rows import ConsumerRow, Holder
+from howdah.events.admin import ConsumerRow, Holder
 from howdah.postgres import sql
 from howdah.postgres.database import Database
 

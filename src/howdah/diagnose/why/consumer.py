@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from howdah.diagnose.finding import LONGEST, Gate, count, end_transaction, line, moment, some, span, statement, until
-from howdah.events.admin import DEAD, unknown
-from howdah.events.rows import Holder
+from howdah.events.admin import DEAD, Holder, unknown
 from howdah.postgres import sql
 
 SHOWN = 3
