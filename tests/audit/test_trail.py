@@ -11,7 +11,7 @@ import pytest
 from howdah import ConfigError, Event, NewEvent, Poison
 from howdah.audit import Actor, AuditTrail, acting_as
 from howdah.control_plane.tokens import Tokens
-from howdah.jobs.filter import Filter
+from howdah.jobs.search import Filter
 from howdah.maintenance.pruner import Pruner, Retention
 from howdah.postgres.database import Session
 from howdah.table.admin import TableAdmin

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from howdah import Howdah
-from howdah.jobs.filter import Filter
+from howdah.jobs.search import Filter
 from howdah.maintenance.pruner import Pruner, Retention
 from howdah.postgres.database import Database
 from kit.roles import refuses

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from howdah import Backoff, ConfigError, Howdah, HowdahError, Poison, State
-from howdah.jobs import admin_connection
+from howdah.jobs import search
 from howdah.jobs.search import FIRST_WINDOW, NEWEST
 from kit.node import drain, eventually, node
 
@@ -187,7 +187,7 @@ async def test_lists_refuse_what_they_do_not_know(busy, options, message):
 
 
 async def test_a_look_that_takes_too_long_is_stopped_and_says_so(busy, conn, monkeypatch):
-    monkeypatch.setattr(admin_connection, "READ_TIMEOUT", 0.2)
+    monkeypatch.setattr(search, "READ_TIMEOUT", 0.2)
     async with conn.transaction():
         await conn.execute("lock table howdah.job in access exclusive mode")
 
@@ -388,7 +388,7 @@ async def test_looks_do_not_read_history(busy, conn):
 
     for verb, args in [*looks.items(), done_of]:
         async with conn.transaction():
-            await conn.execute(admin_connection.BY_INDEX, "5000")
+            await conn.execute(search.BY_INDEX, "5000")
             [[plan]] = await conn.fetch(f"explain (analyze, format json) {statements[verb]}", *args)
         assert rows_read(plan) < 2500, f"{verb} reads {rows_read(plan)} rows: {plan.decode()}"
 

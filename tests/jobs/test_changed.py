@@ -8,7 +8,8 @@ import pytest
 
 from howdah import ConfigError, Poison
 from howdah.job import State
-from howdah.jobs.filter import ExpectedJob, Filter
+from howdah.jobs.actions import ExpectedJob
+from howdah.jobs.search import Filter
 from kit.node import drain
 
 pytestmark = pytest.mark.anyio

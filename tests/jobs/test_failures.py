@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from howdah import ConfigError, Poison
-from howdah.jobs.filter import Filter
+from howdah.jobs.search import Filter
 from kit.node import drain
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from howdah import ArgumentError, Howdah
 from howdah.cli import main
-from howdah.jobs.filter import Filter
+from howdah.jobs.search import Filter
 from kit.interleave import switch_off
 
 pytestmark = pytest.mark.anyio

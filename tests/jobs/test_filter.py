@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from howdah import Backoff, ConfigError, HowdahError, Poison, Secret
-from howdah.jobs import admin_connection, search
-from howdah.jobs.filter import Filter
+from howdah.jobs import search
+from howdah.jobs.search import Filter
 from kit.node import drain, eventually, node
 
 pytestmark = pytest.mark.anyio
@@ -160,7 +160,7 @@ async def test_what_waits_and_runs_is_counted_from_runs(app, conn):
 
 
 async def test_a_search_that_takes_too_long_says_how_far_it_came_and_goes_on_from_there(old, monkeypatch):
-    monkeypatch.setattr(admin_connection, "READ_TIMEOUT", 0.0001)
+    monkeypatch.setattr(search, "READ_TIMEOUT", 0.0001)
     monkeypatch.setattr(search, "WITHIN", "select $1::text")
     monkeypatch.setattr(search, "LARGEST_WINDOW", 1500)
 
@@ -179,7 +179,7 @@ async def test_a_search_that_takes_too_long_says_how_far_it_came_and_goes_on_fro
 
 async def test_a_window_that_is_cut_short_keeps_what_was_found_before(old, conn, monkeypatch):
     """The last window waits for a lock and is stopped; what was found until then is answered."""
-    monkeypatch.setattr(admin_connection, "READ_TIMEOUT", 1.0)
+    monkeypatch.setattr(search, "READ_TIMEOUT", 1.0)
     once = search.Search._window
 
     async def locked(self, reader, filter, before, size, most):
@@ -198,7 +198,7 @@ async def test_a_window_that_is_cut_short_keeps_what_was_found_before(old, conn,
 
 
 async def test_nothing_found_in_time_is_an_error_not_an_empty_list(old, conn, monkeypatch):
-    monkeypatch.setattr(admin_connection, "READ_TIMEOUT", 0.2)
+    monkeypatch.setattr(search, "READ_TIMEOUT", 0.2)
     async with conn.transaction():
         await conn.execute("lock table howdah.job in access exclusive mode")
 

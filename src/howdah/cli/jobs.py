@@ -18,10 +18,9 @@ from howdah.cli.parameters import DURATION, as_json
 from howdah.cli.selection import filtering
 from howdah.cli.target import Target, run, targeted
 from howdah.errors import ArgumentError, HowdahError
-from howdah.job import State
-from howdah.jobs.filter import Filter
-from howdah.jobs.new_job import Enqueued, NewJob
+from howdah.job import Enqueued, NewJob, State
 from howdah.jobs.rows import AttemptRow, Failures, JobPage, JobRow, shown
+from howdah.jobs.search import Filter
 from howdah.postgres import migrate
 from howdah.task import Task
 

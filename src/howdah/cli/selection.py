@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from howdah.cli.parameters import MOMENT, read_ids
-from howdah.jobs.filter import Filter
+from howdah.jobs.search import Filter
 
 T = TypeVar("T")
 MAX_SELECTED = 100_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import asyncpg
 import msgspec
@@ -14,10 +14,8 @@ from howdah.audit import AuditTrail, common
 from howdah.errors import ConfigError
 from howdah.handler import check_name
 from howdah.job import State
-from howdah.jobs.admin_connection import AdminConnection
-from howdah.jobs.filter import ENDED, ExpectedJob, Filter, JobReference, columns
-from howdah.jobs.rows import ActionResult
-from howdah.jobs.search import Search
+from howdah.jobs.rows import ActionResult, JobRow
+from howdah.jobs.search import ENDED, AdminConnection, Filter, Search
 
 Verb = Literal["retry", "cancel", "delete", "reprioritize", "move"]
 CHUNK = 1000
@@ -38,6 +36,38 @@ PAST_TENSE = {
     "reprioritize": "reprioritized",
     "move": "moved",
 }
+MOVING = "moving"
+"""The state of a row that was read while its job moved between tables; no job matches it."""
+
+
+class ExpectedJob(NamedTuple):
+    """A job with the state and end time the caller saw; ``None`` matches anything. A changed job is skipped."""
+
+    id: int
+    state: str | None = None
+    ended: datetime | None = None
+
+    @classmethod
+    def of(cls, job: JobReference, state: State | str | None = None) -> ExpectedJob:
+        """Return the expectation of a row (its own state) or of an id (the given state)."""
+        if isinstance(job, ExpectedJob):
+            return job
+        if isinstance(job, JobRow):
+            return cls(job.id, job.state or MOVING, job.finished_at)
+        return cls(job, None if state is None else str(state))
+
+
+JobReference = int | JobRow | ExpectedJob
+"""A job to act on: by id, by row, or as expected."""
+
+
+def columns(jobs: Sequence[ExpectedJob]) -> tuple[list[int], list[str | None], list[datetime | None]]:
+    """Return ids, states and ends as the SQL functions take them.
+
+    >>> columns([ExpectedJob(1), ExpectedJob(2, "failed")])
+    ([1, 2], [None, 'failed'], [None, None])
+    """
+    return [job.id for job in jobs], [job.state for job in jobs], [job.ended for job in jobs]
 
 
 class ActionProgress(msgspec.Struct, frozen=True, kw_only=True):

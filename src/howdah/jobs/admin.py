@@ -12,9 +12,7 @@ from howdah.audit import AuditEntry, AuditTrail, actor
 from howdah.errors import ConfigError, HowdahError
 from howdah.handler import check_name
 from howdah.job import State
-from howdah.jobs.actions import ActionProgress, JobActions, Verb
-from howdah.jobs.admin_connection import AdminConnection
-from howdah.jobs.filter import Fields, Filter, JobReference
+from howdah.jobs.actions import ActionProgress, JobActions, JobReference, Verb
 from howdah.jobs.rows import (
     ActionResult,
     AttemptRow,
@@ -27,7 +25,7 @@ from howdah.jobs.rows import (
     QueueRow,
     ScheduleRow,
 )
-from howdah.jobs.search import Search
+from howdah.jobs.search import AdminConnection, Fields, Filter, Search
 from howdah.postgres.database import Database
 
 LARGEST_PAGE = 1000

@@ -1,22 +1,146 @@
-"""Searches the ids of jobs that match a filter, newest first, in windows, within a time limit."""
+"""Search of jobs: filters, read-only snapshots, and scans newest first, in windows, within a time limit."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple, TypedDict
 
 import asyncpg
 
+from howdah.errors import ConfigError, DatabaseUnreachable, HowdahError
 from howdah.job import State
-from howdah.jobs import admin_connection
-from howdah.jobs.filter import Filter
+from howdah.postgres import sql
+from howdah.postgres.database import BROKEN, Database, hide_password
 
+LONGEST_TEXT = 1000
+TIMES = ("enqueued_after", "enqueued_before", "finished_after", "finished_before")
+ENDED = (State.DONE, State.FAILED, State.CANCELLED)
+READ_TIMEOUT = 5.0
+"""Seconds a read may take."""
+BY_INDEX = """
+select set_config('statement_timeout', $1, true), set_config('enable_seqscan', 'off', true),
+    set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)
+"""
+"""Forces index order, whatever the statistics: sorting the whole history is never faster."""
 NEWEST = 2**63 - 1
 FIRST_WINDOW, LARGEST_WINDOW = 1000, 50_000
 QUICK = 0.2
 """Seconds; a window that takes less is followed by a larger one."""
 WITHIN = "select set_config('statement_timeout', $1, true)"
+
+
+class Fields(TypedDict, total=False):
+    """The fields of a :class:`Filter`, but for its state, as keyword arguments."""
+
+    queue: str | None
+    kind: str | None
+    key: str | None
+    enqueued_after: datetime | None
+    enqueued_before: datetime | None
+    finished_after: datetime | None
+    finished_before: datetime | None
+    text: str | None
+    fingerprint: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Jobs that match all of these; ``None`` matches anything."""
+
+    state: State | str | None = None
+    queue: str | None = None
+    kind: str | None = None
+    key: str | None = None
+    enqueued_after: datetime | None = None
+    """At this moment or later."""
+    enqueued_before: datetime | None = None
+    finished_after: datetime | None = None
+    finished_before: datetime | None = None
+    text: str | None = None
+    """A substring of the arguments or of the last error; case-sensitive."""
+    fingerprint: str | None = None
+    """The fingerprint of ``admin.failures``; failed and cancelled jobs only."""
+
+    def __post_init__(self) -> None:
+        if self.state is not None and self.state not in tuple(State):
+            raise ConfigError(f"there is no state {self.state!r}; use {', '.join(State)}")
+        for name in TIMES:
+            moment = getattr(self, name)
+            if moment is not None and moment.tzinfo is None:
+                raise ConfigError(f"{name} {moment.isoformat()} has no time zone; add one")
+        if self.state in (State.QUEUED, State.RUNNING) and (self.finished_after or self.finished_before):
+            raise ConfigError(f"no {self.state} job has finished; leave out finished_after and finished_before")
+        if self.fingerprint is not None and self.state not in (State.FAILED, State.CANCELLED):
+            raise ConfigError("only failed and cancelled jobs have a fingerprint; add state='failed'")
+        for name in ("queue", "kind", "key", "text", "fingerprint"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or "\0" in value or len(value) > LONGEST_TEXT):
+                raise ConfigError(f"{name} must be at most {LONGEST_TEXT} characters of text, got {value!r:.80}")
+
+    @classmethod
+    def of(cls, state: Filter | State | str | None, fields: Fields) -> Filter:
+        """Return a filter with more of its fields set."""
+        return replace(state, **fields) if isinstance(state, Filter) else cls(state=state, **fields)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The fields that are set, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @property
+    def plain(self) -> bool:
+        """True if only the state is set."""
+        return not self.said.keys() - {"state"}
+
+    @property
+    def inspects(self) -> bool:
+        """True if matching needs more than state, queue, kind and key."""
+        return bool(self.said.keys() - {"state", "queue", "kind", "key"})
+
+    def __str__(self) -> str:
+        words = [f"{name} {value}" for name, value in self.said.items() if name != "state"]
+        return " with ".join([f"{self.state or 'any'} jobs", *([", ".join(words)] if words else [])])
+
+
+class AdminConnection:
+    """Opens connections to the job tables for reads and actions."""
+
+    def __init__(self, database: Database, pool: Callable[[], Any]) -> None:
+        self._database = database
+        self._pool = pool
+        self.sql = sql.load("howdah.jobs", schema=database.schema)
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Any]:
+        """Return a read-only snapshot with a statement timeout."""
+        async with self.reach() as conn, conn.transaction(isolation="repeatable_read", readonly=True):
+            await conn.execute(BY_INDEX, str(int(READ_TIMEOUT * 1000)))
+            try:
+                yield conn
+            except asyncpg.QueryCanceledError:
+                raise HowdahError(
+                    f"this took longer than {READ_TIMEOUT:g} s and was stopped; ask by id, by state failed, queued or"
+                    " running, or without queue, kind and key"
+                ) from None
+
+    @asynccontextmanager
+    async def act(self) -> AsyncIterator[Any]:
+        """Return a transaction for an action and its audit record."""
+        async with self.reach() as conn, conn.transaction():
+            yield conn
+
+    @asynccontextmanager
+    async def reach(self) -> AsyncIterator[Any]:
+        """Return a connection; a broken one raises :class:`DatabaseUnreachable`."""
+        try:
+            async with (await self._pool()).acquire() as conn:
+                yield conn
+        except BROKEN as error:
+            raise DatabaseUnreachable(f"lost {hide_password(self._database.dsn)}: {error}") from error
 
 
 class SearchResult(NamedTuple):
@@ -49,7 +173,7 @@ class Search:
         self, conn: Any, filter: Filter, *, before: int | None, limit: int, patience: float | None = None
     ) -> SearchResult:
         """Return up to ``limit`` jobs below ``before``. At the time limit the result says where to continue."""
-        until = time.monotonic() + (admin_connection.READ_TIMEOUT if patience is None else patience)
+        until = time.monotonic() + (READ_TIMEOUT if patience is None else patience)
         first, cursor = await self._bounds(conn, filter, NEWEST if before is None else max(0, min(before, NEWEST)))
         size = limit if filter.plain else min(max(FIRST_WINDOW, 4 * limit), LARGEST_WINDOW)
         ids: list[int] = []

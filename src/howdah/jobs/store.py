@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 import asyncpg
 
 from howdah.job import Job
-from howdah.jobs.ack import AckRecorder
+from howdah.jobs.ack import AckRecorder, TransactionalAck
 from howdah.jobs.hold import Holds
 from howdah.jobs.labels import expand, had
-from howdah.jobs.transactional_ack import TransactionalAck
 from howdah.jobs.wakeup import SharedConnections, Wakeup, channel
 from howdah.node.contact import ALL, Contact, Judged
 from howdah.outcome import Ack

@@ -13,9 +13,9 @@ from howdah.dashboard.pages.jobs import fields_of, filter_of, parse_reference
 from howdah.dashboard.protection import RequestError
 from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.errors import ConfigError
-from howdah.jobs.actions import CHUNK, PAST_TENSE, Verb, check, suitable
-from howdah.jobs.filter import ExpectedJob, Filter
+from howdah.jobs.actions import CHUNK, PAST_TENSE, ExpectedJob, Verb, check, suitable
 from howdah.jobs.rows import ActionResult
+from howdah.jobs.search import Filter
 
 MOST = 10_000
 """Largest number of jobs that one action by filter changes; repeat it for the rest."""

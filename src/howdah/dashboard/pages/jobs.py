@@ -15,8 +15,9 @@ from howdah.dashboard.protection import RequestError
 from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.errors import ConfigError
 from howdah.job import State
-from howdah.jobs.filter import TIMES, ExpectedJob, Filter
+from howdah.jobs.actions import ExpectedJob
 from howdah.jobs.rows import JobRow, shown
+from howdah.jobs.search import TIMES, Filter
 from howdah.secrets import marks
 
 ON_A_PAGE = 50
