@@ -8,9 +8,10 @@ import asyncpg
 import pytest
 
 from howdah import TransactionLost
-from howdah.postgres import database
-from howdah.postgres import watchdog as watch
-from howdah.postgres.database import Database, prepare
+from howdah.postgres import pool as pools
+from howdah.postgres import settings
+from howdah.postgres.database import Database
+from howdah.postgres.settings import prepare
 from howdah.postgres.transaction import transact
 from howdah_lab.torture.context import through
 from kit.node import eventually
@@ -33,8 +34,8 @@ async def conn(own_server):
 
 @pytest.fixture
 async def pool(own_server, proxy, conn, monkeypatch):
-    monkeypatch.setattr(watch, "CHECK_INTERVAL", EVERY)
-    monkeypatch.setattr(watch, "LATE_AFTER", EVERY)
+    monkeypatch.setattr(pools, "CHECK_INTERVAL", EVERY)
+    monkeypatch.setattr(pools, "LATE_AFTER", EVERY)
     pool = await Database(through(own_server.dsn, proxy)).pool(2, command_timeout=None)
     yield pool
     pool.terminate()
@@ -141,7 +142,7 @@ async def test_a_connection_that_dies_while_it_is_made_is_noticed(own_server, pr
         await prepare(conn)
 
     pool = await Database(through(own_server.dsn, proxy), command_timeout=1.0).pool(1, command_timeout=None)
-    monkeypatch.setattr(database, "prepare", dies)
+    monkeypatch.setattr(settings, "prepare", dies)
     asking = asyncio.create_task(pool.fetchval("select 1"))
     await asyncio.wait({asking}, timeout=10)
     assert asking.done()

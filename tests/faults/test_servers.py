@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from howdah.postgres import watchdog as watch
+from howdah.postgres import pool as pools
 from howdah.postgres.database import SESSION_SETTINGS, Database
 from howdah_lab.torture.servers import pooler
 from howdah_lab.torture.servers.child_programs import Folder
@@ -207,8 +207,8 @@ async def test_a_pooler_is_restarted_and_so_is_the_server_behind_it(kind):
 
 
 async def test_a_pooler_that_hides_itself_and_the_backends_costs_no_long_statement(monkeypatch):
-    monkeypatch.setattr(watch, "CHECK_INTERVAL", 0.2)
-    monkeypatch.setattr(watch, "LATE_AFTER", 0.1)
+    monkeypatch.setattr(pools, "CHECK_INTERVAL", 0.2)
+    monkeypatch.setattr(pools, "LATE_AFTER", 0.1)
     monkeypatch.setattr(pooler, "CONFIG", f"{pooler.CONFIG}ignore_startup_parameters = {', '.join(SESSION_SETTINGS)}\n")
     async with running(Pooled) as server:
         database = Database(server.dsn)

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import asyncpg
 
-from howdah.postgres.database import SESSION_SETTINGS, Database, prepare
+from howdah.postgres.database import SESSION_SETTINGS, Database
 from howdah.postgres.pool import DirectConnection
+from howdah.postgres.settings import prepare
 
 When = Literal["before", "after"]
 

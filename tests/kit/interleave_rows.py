@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from howdah import Howdah
-from howdah.postgres.database import columns
+from howdah.postgres.sql import columns
 from howdah.table.admin import TableAdmin
 from howdah.table.plan import TablePlan
 from kit.interleave import Form

@@ -88,7 +88,7 @@ def package(place: Path) -> Path:
     (target / "postgres" / "embedded").mkdir(parents=True)
     for name in ("__init__.py", "postgres/__init__.py", "postgres/embedded/__init__.py"):
         (target / name).write_text("")
-    modules = ("binaries", "server", "data_directory", "guardian", "login")
+    modules = ("binaries", "server", "data_directory", "guardian")
     for module in ("errors", *(f"postgres/embedded/{module}" for module in modules)):
         shutil.copyfile(source / f"{module}.py", target / f"{module}.py")
     for path in (place / "package").rglob("*"):

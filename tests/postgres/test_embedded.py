@@ -17,7 +17,7 @@ import pytest
 from person import gone, works
 
 from howdah.errors import ConfigError
-from howdah.postgres.embedded import binaries, login
+from howdah.postgres.embedded import binaries
 from howdah.postgres.embedded import data_directory as folder
 from howdah.postgres.embedded import server as embedded
 from kit.serve_process import free_port
@@ -267,10 +267,10 @@ def test_a_failed_initdb_is_quoted(place, monkeypatch):
 def test_logging_in_with_a_wrong_password_is_an_error_not_a_no(shared):
     path = shared.folder / "run" / f".s.PGSQL.{shared.port}"
 
-    assert login.answers(path, (shared.folder / "password").read_text())
+    assert embedded.answers(path, (shared.folder / "password").read_text())
     with pytest.raises(ConfigError, match="not that of the server"):
-        login.answers(path, "wrong")
-    assert not login.answers(path.with_name("nothing"), "any")
+        embedded.answers(path, "wrong")
+    assert not embedded.answers(path.with_name("nothing"), "any")
 
 
 def test_the_fixture_gives_a_server(server):

@@ -13,8 +13,7 @@ from howdah.errors import ConfigError, HowdahError
 from howdah.events.parked import ParkedRow
 from howdah.events.read import Frontier
 from howdah.postgres import sql
-from howdah.postgres.acquire import Acquired
-from howdah.postgres.database import Database
+from howdah.postgres.database import Acquired, Database
 
 To = Literal["beginning", "end"] | int | datetime
 DEAD = 30.0

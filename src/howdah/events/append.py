@@ -17,10 +17,9 @@ from howdah.errors import EventError, NoEvents, StreamConflict
 from howdah.events.event import Appended, EncodedEvent, EventTypes, current, split_stream
 from howdah.job import current as current_job
 from howdah.postgres import sql
-from howdah.postgres.acquire import Acquired
-from howdah.postgres.database import Database, columns
+from howdah.postgres.database import Acquired, Database
 from howdah.postgres.foreign import WrapConnection, foreign_connection, is_native, sqlstate
-from howdah.postgres.sql import copy_field, render
+from howdah.postgres.sql import columns, copy_field, render
 from howdah.store import Transaction
 
 CHUNK = 5000

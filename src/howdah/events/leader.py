@@ -20,7 +20,8 @@ import msgspec
 from howdah import telemetry
 from howdah.errors import ConfigError
 from howdah.postgres import sql
-from howdah.postgres.database import Database, Session, columns
+from howdah.postgres.database import Database, Session
+from howdah.postgres.sql import columns
 
 log = logging.getLogger("howdah")
 

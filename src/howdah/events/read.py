@@ -13,8 +13,7 @@ from howdah.events.consumer import Consumer
 from howdah.events.event import Decoder, Event, events_of, split_stream
 from howdah.events.partition import Partition
 from howdah.postgres import sql
-from howdah.postgres.acquire import Acquired
-from howdah.postgres.database import Database
+from howdah.postgres.database import Acquired, Database
 
 LARGEST_PAGE = 10_000
 END = 2**63 - 1

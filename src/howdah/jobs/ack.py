@@ -19,8 +19,8 @@ from howdah.errors import LeaseLost
 from howdah.job import Job
 from howdah.jobs.hold import Holds
 from howdah.outcome import Ack, Outcome
-from howdah.postgres.database import UNCERTAIN, Session, columns
-from howdah.postgres.sql import render
+from howdah.postgres.database import UNCERTAIN, Session
+from howdah.postgres.sql import columns, render
 from howdah.postgres.transaction import transact_uncharged
 from howdah.redact import LONGEST_MESSAGE, keep
 from howdah.store import Transaction

@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from howdah.jobs.new_job import Enqueued, NewJob
-from howdah.postgres.database import columns
-from howdah.postgres.sql import copy_field, render
+from howdah.postgres.sql import columns, copy_field, render
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import asyncpg
 from howdah.errors import DatabaseUnreachable, KeyHeld
 from howdah.jobs.bulk import CHUNK
 from howdah.jobs.new_job import Enqueued, NewJob
-from howdah.postgres.acquire import Acquired
+from howdah.postgres.database import Acquired
 
 REJECTED = (
     asyncpg.DataError,

@@ -15,8 +15,7 @@ from howdah.jobs.bulk import BulkEnqueue
 from howdah.jobs.coalesce import Coalescer
 from howdah.jobs.new_job import Enqueued, NewJob
 from howdah.postgres import sql
-from howdah.postgres.acquire import Acquired
-from howdah.postgres.database import Database
+from howdah.postgres.database import Acquired, Database
 from howdah.postgres.foreign import WrapConnection, foreign_connection, is_native
 from howdah.postgres.sql import render
 from howdah.store import Transaction

@@ -15,7 +15,8 @@ from howdah.maintenance.pruner import Pruner, Retention
 from howdah.maintenance.scheduler import Scheduler
 from howdah.outcome import Acks
 from howdah.postgres import sql
-from howdah.postgres.database import Database, Session, columns
+from howdah.postgres.database import Database, Session
+from howdah.postgres.sql import columns
 
 log = logging.getLogger("howdah")
 

@@ -17,7 +17,8 @@ from howdah.jobs.enqueue import EnqueueClient
 from howdah.jobs.new_job import NewJob
 from howdah.jobs.schedule import LATE, Schedule
 from howdah.postgres import sql
-from howdah.postgres.database import BROKEN, Database, Session, columns
+from howdah.postgres.database import BROKEN, Database, Session
+from howdah.postgres.sql import columns
 from howdah.redact import scrub, shorten
 
 log = logging.getLogger("howdah")

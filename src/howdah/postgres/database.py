@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,10 +19,9 @@ import asyncpg
 from howdah import telemetry
 from howdah.errors import ConfigError, DatabaseFull, DatabaseUnreachable
 from howdah.postgres import settings
-from howdah.postgres.pool import DirectConnection, Pool, open_pool
+from howdah.postgres.pool import DirectConnection, Pool, Watchdog, open_pool
 from howdah.postgres.settings import ROLE_SETTINGS, SESSION_SETTINGS
 from howdah.postgres.sql import identifier
-from howdah.postgres.watchdog import Watchdog
 
 BROKEN: tuple[type[BaseException], ...] = (
     OSError,
@@ -135,7 +133,7 @@ class Database:
             self.dsn, timeout=self.command_timeout, command_timeout=self.command_timeout, **options
         )
         try:
-            await prepare(conn)
+            await settings.prepare(conn)
             if "server_settings" in options:
                 await settings.apply(conn)
         except BaseException:
@@ -146,7 +144,7 @@ class Database:
     async def pool(self, size: int, *, command_timeout: float | None = 0) -> Pool:
         """Open a pool of up to ``size`` connections; ``command_timeout=None`` removes the statement timeout.
 
-        Dead connections are then found by :mod:`howdah.postgres.watchdog`.
+        Dead connections are then found by :class:`howdah.postgres.pool.Watchdog`.
         """
         if not self._checked:  # also detects a pooler
             await self.check()
@@ -163,7 +161,6 @@ class Database:
             min_size=0,
             max_size=size,
             init=self._prepare,
-            reset=_no_reset,
             timeout=self.command_timeout,
             command_timeout=self.command_timeout if command_timeout == 0 else command_timeout,
             **options,
@@ -176,37 +173,12 @@ class Database:
         """Initialise a pooled connection within the command timeout, which later statements may not have."""
         try:
             async with asyncio.timeout(self.command_timeout):
-                await prepare(conn)
+                await settings.prepare(conn)
                 if not self.pooled:
                     conn.pending_reply.pid = await settings.apply(conn)
         except BaseException:
             conn.terminate()  # the pool would close it and wait for a reply
             raise
-
-
-async def _no_reset(_conn: asyncpg.Connection) -> None:
-    """Skip asyncpg's RESET, which costs a round trip: Howdah leaves no state on a session."""
-
-
-async def prepare(conn: asyncpg.Connection) -> None:
-    """Transfer JSON as bytes and enable TCP keepalive."""
-    await conn.set_type_codec("json", schema="pg_catalog", encoder=_as_is, decoder=_as_is, format="binary")
-    transport = getattr(conn, "_transport", None)
-    sock = transport and transport.get_extra_info("socket")
-    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in (
-            ("TCP_KEEPIDLE", 5),
-            ("TCP_KEEPINTVL", 2),
-            ("TCP_KEEPCNT", 3),
-            ("TCP_USER_TIMEOUT", 10_000),
-        ):
-            if hasattr(socket, option):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-
-
-def _as_is(value: bytes) -> bytes:
-    return value
 
 
 class Session:
@@ -284,15 +256,42 @@ async def _close(conn: asyncpg.Connection) -> None:
         conn.terminate()
 
 
-def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
-    """Transpose rows into the arrays that ``unnest`` takes.
-
-    >>> columns([(1, "a"), (2, "b")], 2)
-    [[1, 2], ['a', 'b']]
-    """
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
-
-
 def host_of(dsn: str) -> str:
     """Return the host of a DSN, for messages."""
     return urlsplit(dsn).hostname or "local socket"
+
+
+class Acquired:
+    """``async with Acquired(pool, database, "enqueueing") as conn``: raises :class:`DatabaseUnreachable` or
+    :class:`DatabaseFull` instead of errors of the driver.
+    """
+
+    def __init__(self, pool: Callable[[], Any], database: Database, doing: str) -> None:
+        self._open = pool
+        self._database = database
+        self._doing = doing
+        self._holder: Any = None
+
+    async def __aenter__(self) -> Any:
+        try:
+            self._holder = (await self._open()).acquire()
+            return await self._holder.__aenter__()
+        except FULL as error:
+            raise full(self._database.dsn, error) from error
+        except BROKEN as error:
+            raise DatabaseUnreachable(f"cannot reach {hide_password(self._database.dsn)}: {error}") from error
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        await self._holder.__aexit__(kind, error, trace)
+        if isinstance(error, FULL):
+            raise full(self._database.dsn, error) from error
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+            raise DatabaseUnreachable(
+                f"{hide_password(self._database.dsn)} takes no writes, nothing happened: {error}; it is a standby, or"
+                " default_transaction_read_only is on"
+            ) from error
+        if isinstance(error, BROKEN):
+            raise DatabaseUnreachable(
+                f"lost {hide_password(self._database.dsn)} while {self._doing}, it may or may not have happened:"
+                f" {error}"
+            ) from error

@@ -1,4 +1,4 @@
-"""Session settings: those Howdah sets on its connections, and those of a role or database that it rejects.
+"""Settings of connections: those Howdah sets, and those of a role or database that it rejects.
 
 ``ALTER ROLE`` and ``ALTER DATABASE`` can change almost every setting of a session. What Howdah's statements depend on
 is sent in the startup message, which overrides both. What cannot be sent there is set right after. A transaction
@@ -8,7 +8,10 @@ pooler accepts neither, so behind one an incompatible setting is rejected with i
 from __future__ import annotations
 
 import logging
+import socket
 from typing import Any
+
+import asyncpg
 
 from howdah.errors import ConfigError
 
@@ -119,3 +122,24 @@ async def warn_if_asynchronous(conn: Any) -> None:
 def _shadows(found: Any) -> bool:
     schemas = [schema for schema in found["schemas"] if not schema.startswith("pg_temp")]
     return "pg_catalog" in schemas and schemas[0] != "pg_catalog"
+
+
+async def prepare(conn: asyncpg.Connection) -> None:
+    """Transfer JSON as bytes and enable TCP keepalive."""
+    await conn.set_type_codec("json", schema="pg_catalog", encoder=_as_is, decoder=_as_is, format="binary")
+    transport = getattr(conn, "_transport", None)
+    sock = transport and transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", 5),
+            ("TCP_KEEPINTVL", 2),
+            ("TCP_KEEPCNT", 3),
+            ("TCP_USER_TIMEOUT", 10_000),
+        ):
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def _as_is(value: bytes) -> bytes:
+    return value

@@ -7,15 +7,16 @@ text literal of a qualified name, for ``nextval`` and ``regclass``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from howdah.errors import ConfigError
 
 
 def copy_field(value: str | bytes | None) -> bytes:
-    r"""Return one copy_field of a line of COPY text; the same whatever codecs are set on the connection.
+    r"""Return one field of a line of COPY text; the same whatever codecs are set on the connection.
 
     >>> copy_field("a\tb"), copy_field(None), copy_field(b'{"x": "\\n"}')
     (b'a\\tb', b'\\N', b'{"x": "\\\\n"}')
@@ -80,3 +81,12 @@ def _read(package: str) -> dict[str, str]:
 def load(package: str, **names: str) -> dict[str, str]:
     """Return every statement in ``package``'s ``sql`` folder, by file name without ``.sql``."""
     return {verb: render(text, names) for verb, text in _read(package).items()}
+
+
+def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Transpose rows into the arrays that ``unnest`` takes.
+
+    >>> columns([(1, "a"), (2, "b")], 2)
+    [[1, 2], ['a', 'b']]
+    """
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]

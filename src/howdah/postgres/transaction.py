@@ -11,8 +11,7 @@ import asyncpg
 from asyncpg import exceptions
 
 from howdah.errors import TransactionLost
-from howdah.postgres.pool import END_IDLE, is_closed
-from howdah.postgres.watchdog import PendingReply
+from howdah.postgres.pool import END_IDLE, PendingReply, is_closed
 from howdah.store import Interrupted, Transaction
 
 OUTAGES: tuple[type[BaseException], ...] = (

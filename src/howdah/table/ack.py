@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from howdah.postgres.database import Session, columns
+from howdah.postgres.database import Session
+from howdah.postgres.sql import columns
 from howdah.table.budget import Key
 from howdah.table.plan import TablePlan
 from howdah.table.rejected import Dropped, RejectionNotes, is_rejection, message_of, split

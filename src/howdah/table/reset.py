@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from howdah.node.contact import grace_of
-from howdah.postgres.database import Session, columns
+from howdah.postgres.database import Session
+from howdah.postgres.sql import columns
 from howdah.table.ack import RowAcks
 from howdah.table.budget import Key
 from howdah.table.declaration import Declarations

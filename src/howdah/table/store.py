@@ -15,7 +15,8 @@ from howdah import telemetry
 from howdah.errors import LeaseLost, Poison
 from howdah.job import Job
 from howdah.outcome import Ack, Outcome
-from howdah.postgres.database import Database, Session, columns
+from howdah.postgres.database import Database, Session
+from howdah.postgres.sql import columns
 from howdah.postgres.transaction import transact_uncharged
 from howdah.store import Transaction
 from howdah.table.ack import RowAcks, Told

@@ -16,7 +16,8 @@ from howdah.errors import ConfigError
 from howdah.handler import Handler
 from howdah.loops import every
 from howdah.postgres import sql
-from howdah.postgres.database import Database, Session, columns
+from howdah.postgres.database import Database, Session
+from howdah.postgres.sql import columns
 from howdah.webhooks.delivery import ATTEMPTS, JOB_TIMEOUT, WebhookSender
 from howdah.webhooks.webhook import CALLS_PER_WEBHOOK, KIND, MAX_EXTRA_SLOTS, QUEUE, Webhook, WebhookSettings
 from howdah.worker.options import WorkerOptions

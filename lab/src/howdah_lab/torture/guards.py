@@ -103,10 +103,10 @@ def apply() -> None:
 
         listen.PROBE_INTERVAL = 1000.0
     if off("timeout"):
-        from howdah.postgres import watchdog
+        from howdah.postgres import pool
         from howdah.postgres.database import Session
 
-        watchdog.CHECK_INTERVAL = 1000.0
+        pool.CHECK_INTERVAL = 1000.0
         Session.fetch = _patient(Session.fetch)  # type: ignore[method-assign]
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from howdah.errors import ConfigError, DatabaseFull
-from howdah.postgres.embedded.binaries import Account, blocked
+from howdah.postgres.embedded.binaries import Account, Binaries, blocked, find
 
 SOCKET_PATH_LIMIT = 100  # the kernel allows 107 bytes, some systems 103
 MEGABYTE = 1024 * 1024
@@ -86,6 +86,21 @@ def major_of(home: Path) -> int | None:
     if not text.strip().isdecimal():
         raise ConfigError(f"{path} is {'not a number' if text.strip() else 'empty'}, so {_DAMAGED}")
     return int(text)
+
+
+def binaries_for(home: Path | None, version: int | None) -> Binaries:
+    """Return the binaries of ``version``, by default those of the data in ``home``; raise if they cannot read it."""
+    chosen = find(version)
+    held = major_of(home) if home else None
+    if held in (None, chosen.major):
+        return chosen
+    if version is None:
+        with suppress(ConfigError):
+            return find(held)
+    raise ConfigError(
+        f"{home} holds data of PostgreSQL {held}, which PostgreSQL {chosen.major} cannot read; "
+        f"install PostgreSQL {held} or use another folder"
+    )
 
 
 _DAMAGED = "the data beside it is not opened; restore that file or the folder from a backup, or use another folder"

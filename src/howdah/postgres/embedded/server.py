@@ -6,10 +6,15 @@ last process that uses it, however that one ends (see ``guardian``).
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 import os
+import secrets
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -22,6 +27,7 @@ from urllib.parse import quote
 from howdah.errors import ConfigError, DatabaseUnreachable
 from howdah.postgres.embedded.binaries import Binaries, account, find, reachable
 from howdah.postgres.embedded.data_directory import (
+    binaries_for,
     check_room,
     lock,
     major_of,
@@ -31,11 +37,11 @@ from howdah.postgres.embedded.data_directory import (
     sockets_of,
     temporary,
 )
-from howdah.postgres.embedded.login import answers
 
 __all__ = ["Binaries", "Server", "find", "start"]
 
-PATIENCE = 60.0  # seconds for a server to answer: recovery after a crash can take a while
+START_TIMEOUT = 60.0
+"""Seconds for a server to answer; recovery after a crash can take a while."""
 GUARDIAN = Path(__file__).with_name("guardian.py")
 
 _open: set[socket.socket] = set()
@@ -89,7 +95,7 @@ def start(
     """
     home = Path(folder).expanduser().resolve() if folder else None
     user = account(home / "data" if home else None)
-    binaries = reachable(_choose(home, version), user)
+    binaries = reachable(binaries_for(home, version), user)
     is_temporary = home is None
     home = prepare(home, user) if home else temporary(user)
     sockets = sockets_of(home)
@@ -117,22 +123,8 @@ def start(
     return server
 
 
-def _choose(home: Path | None, version: int | None) -> Binaries:
-    chosen = find(version)
-    held = major_of(home) if home else None
-    if held in (None, chosen.major):
-        return chosen
-    if version is None:
-        with suppress(ConfigError):
-            return find(held)
-    raise ConfigError(
-        f"{home} holds data of PostgreSQL {held}, which PostgreSQL {chosen.major} cannot read; "
-        f"install PostgreSQL {held} or use another folder"
-    )
-
-
 def _join(home: Path, sockets: Path, plan: dict[str, Any]) -> tuple[socket.socket, int]:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline:
         conn, started = _connect(sockets / "guardian"), False
         if conn is None and (descriptor := lock(home)) is not None:
@@ -207,7 +199,7 @@ def _await_server(conn: socket.socket, home: Path, sockets: Path, deadline: floa
                 raise TimeoutError
     except TimeoutError:
         check_room(home)
-        raise DatabaseUnreachable(f"PostgreSQL did not answer in {PATIENCE:g} s; see {home / 'log'}") from None
+        raise DatabaseUnreachable(f"PostgreSQL did not answer in {START_TIMEOUT:g} s; see {home / 'log'}") from None
     return port
 
 
@@ -242,3 +234,66 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
+
+_PROTOCOL_3 = 196608
+_TOO_MANY_CONNECTIONS = b"C53300\0"
+_WRONG_PASSWORD = b"C28P01\0"
+
+
+def answers(path: Path, password: str) -> bool:
+    """Return whether the server behind the unix socket ``path`` lets the user postgres in with ``password``.
+
+    Only a login proves that it runs: a pid may be a zombie's or reused, and a socket file may be left over. The
+    protocol is written out here because this is synchronous code.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as conn:
+            conn.settimeout(2.0)
+            conn.connect(str(path))
+            return _log_in(conn, password)
+    except OSError:
+        return False
+
+
+def _log_in(conn: socket.socket, password: str) -> bool:
+    parameters = b"user\0postgres\0database\0postgres\0\0"
+    conn.sendall(struct.pack("!ii", 8 + len(parameters), _PROTOCOL_3) + parameters)
+    first = f"n=,r={secrets.token_hex(12)}"
+    while True:
+        match _receive(conn):
+            case b"R", body if body[:4] == b"\0\0\0\x0a":
+                reply = f"n,,{first}".encode()
+                _send(conn, b"SCRAM-SHA-256\0" + struct.pack("!i", len(reply)) + reply)
+            case b"R", body if body[:4] == b"\0\0\0\x0b":
+                _send(conn, _prove(first, body[4:].decode(), password))
+            case b"Z", _:
+                conn.sendall(b"X" + struct.pack("!i", 4))
+                return True
+            case b"E", body if _WRONG_PASSWORD in body:
+                raise ConfigError("the password kept in the folder is not that of the server; use a new folder")
+            case b"E", body:
+                # A full server is a running one; every other refusal means it is not ready yet.
+                return _TOO_MANY_CONNECTIONS in body
+
+
+def _prove(first: str, challenge: str, password: str) -> bytes:
+    # SCRAM-SHA-256 (RFC 5802, RFC 7677) without channel binding.
+    facts = dict(part.split("=", 1) for part in challenge.split(","))
+    final = f"c=biws,r={facts['r']}"
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(facts["s"]), int(facts["i"]))
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    signature = hmac.digest(hashlib.sha256(key).digest(), f"{first},{challenge},{final}".encode(), "sha256")
+    proof = bytes(left ^ right for left, right in zip(key, signature, strict=True))
+    return f"{final},p={base64.b64encode(proof).decode()}".encode()
+
+
+def _send(conn: socket.socket, body: bytes) -> None:
+    conn.sendall(b"p" + struct.pack("!i", 4 + len(body)) + body)
+
+
+def _receive(conn: socket.socket) -> tuple[bytes, bytes]:
+    head = conn.recv(5, socket.MSG_WAITALL)
+    if len(head) < 5:
+        raise ConnectionError("the server closed the connection")
+    length = int.from_bytes(head[1:], "big") - 4
+    return head[:1], conn.recv(length, socket.MSG_WAITALL) if length else b""
