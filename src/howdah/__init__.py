@@ -27,16 +27,15 @@ if TYPE_CHECKING:
         TransactionLost,
     )
     from howdah.events.event import Appended, Event, NewEvent, current_event
-    from howdah.job import Job, State, current_job
-    from howdah.jobs.new_job import Enqueued, NewJob
+    from howdah.job import Enqueued, Job, NewJob, State, current_job
     from howdah.maintenance.pruner import Retention
     from howdah.outcome import Cancel, Outcome, Snooze
     from howdah.retry import Backoff
     from howdah.secrets import Secret
     from howdah.store import Transaction
     from howdah.table.budget import Budget
-    from howdah.table.columns import Columns
-    from howdah.table.where import Where
+    from howdah.table.contract import Columns
+    from howdah.table.statement import Where
     from howdah.task import Task
     from howdah.worker.job_log import job_log, progress
     from howdah.worker.options import WorkerOptions
@@ -109,16 +108,15 @@ _HOMES = {
         "TransactionLost",
     ),
     "howdah.worker.job_log": ("job_log", "progress"),
-    "howdah.job": ("Job", "State", "current_job"),
-    "howdah.jobs.new_job": ("Enqueued", "NewJob"),
+    "howdah.job": ("Enqueued", "Job", "NewJob", "State", "current_job"),
     "howdah.events.event": ("Appended", "Event", "NewEvent", "current_event"),
     "howdah.outcome": ("Cancel", "Outcome", "Snooze"),
     "howdah.retry": ("Backoff",),
     "howdah.secrets": ("Secret",),
     "howdah.store": ("Transaction",),
     "howdah.table.budget": ("Budget",),
-    "howdah.table.columns": ("Columns",),
-    "howdah.table.where": ("Where",),
+    "howdah.table.contract": ("Columns",),
+    "howdah.table.statement": ("Where",),
     "howdah.task": ("Task",),
     "howdah.maintenance.pruner": ("Retention",),
     "howdah.worker.options": ("WorkerOptions",),

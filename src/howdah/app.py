@@ -8,6 +8,7 @@ from typing import Any, Concatenate, Literal, TypeVar, Unpack, overload
 from howdah import contrib, telemetry
 from howdah.arguments import LARGEST
 from howdah.clients import ClientsByLoop
+from howdah.contrib import is_native
 from howdah.diagnose.why import Why
 from howdah.errors import ArgumentError, ConfigError
 from howdah.events.append import ForeignAppender
@@ -16,9 +17,9 @@ from howdah.events.consumers import NodeConsumers
 from howdah.events.event import EventTypes
 from howdah.events.log import Log
 from howdah.handler import Executor, Handler
+from howdah.job import Enqueued, NewJob
 from howdah.jobs.admin import Admin
 from howdah.jobs.enqueue import ForeignEnqueue
-from howdah.jobs.new_job import Enqueued, NewJob
 from howdah.jobs.schedule import Missed, Schedule
 from howdah.jobs.source import JobSource
 from howdah.maintenance import pruner
@@ -27,7 +28,6 @@ from howdah.maintenance.scheduler import Scheduler
 from howdah.node.source import Source
 from howdah.postgres import migrate
 from howdah.postgres.database import Database, dsn_from_environment
-from howdah.postgres.foreign import is_native
 from howdah.redact import Hook, Redact
 from howdah.retry import Retries
 from howdah.runtime import DatabaseNode

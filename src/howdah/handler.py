@@ -11,7 +11,7 @@ import msgspec
 
 from howdah.arguments import Arguments
 from howdah.errors import ConfigError
-from howdah.job import Job
+from howdah.job import LONGEST_NAME, Job
 from howdah.outcome import Ack
 from howdah.redact import handler_secrets, spellings
 from howdah.retry import Backoff, Retries
@@ -19,7 +19,6 @@ from howdah.secrets import leaves, marks
 from howdah.store import Transaction
 
 Executor = Literal["async", "thread", "process"]
-LONGEST_NAME = 100
 
 
 class Handler:

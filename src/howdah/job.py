@@ -1,15 +1,19 @@
-"""Job: one enqueued run of a task, as a worker holds it and a handler sees it."""
+"""Jobs: as they are enqueued, and as a worker holds them and a handler sees them."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from howdah.errors import HowdahError
+from howdah.errors import ArgumentError, HowdahError
 from howdah.secrets import MARK
+
+LONGEST_NAME = 100
+"""Characters of the name of a kind, a queue and other things that are declared."""
 
 
 class State(StrEnum):
@@ -69,3 +73,64 @@ def current_job() -> Job:
         return current.get()
     except LookupError:
         raise HowdahError("no job is running here; call current_job() inside a handler") from None
+
+
+LONGEST_KEY = 300
+LONGEST_TIMEOUT = 1e9
+LONGEST_WAIT = 100 * 365 * 86400.0
+EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+"""Bounds of ``run_at``: every moment between them can be read in every time zone."""
+
+
+class Enqueued(NamedTuple):
+    """The result of an enqueue."""
+
+    id: int
+    fresh: bool
+    """False: a live job already held the unique key; ``id`` is that job."""
+
+
+class NewJob(msgspec.Struct, gc=False, kw_only=True):
+    """The immutable facts of a job."""
+
+    kind: str
+    payload: bytes = b"{}"
+    queue: str = "default"
+    priority: int = 0
+    """From -100 to 100, larger first."""
+    run_at: datetime | None = None
+    delay: float | None = None
+    """Seconds from now, by the server's clock."""
+    max_attempts: int = 5
+    timeout: float | None = None
+    key: str | None = None
+    """At most one live job has this key."""
+    meta: bytes | None = None
+    trace: str | None = None
+
+    def __repr__(self) -> str:
+        # without the payload, which may contain secrets
+        return f"NewJob({self.kind!r}, queue={self.queue!r})"
+
+    def check(self) -> None:
+        """Raise :class:`ArgumentError` for values that the database would reject."""
+        for what, name in (("kind", self.kind), ("queue", self.queue)):
+            if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+                raise ArgumentError(f"{what} must be 1 to {LONGEST_NAME} printable characters, got {name!r}")
+        if not -100 <= self.priority <= 100:
+            raise ArgumentError(f"priority must be from -100 to 100, got {self.priority!r}")
+        if not 1 <= self.max_attempts <= 1000:
+            raise ArgumentError(f"max_attempts must be from 1 to 1000, got {self.max_attempts!r}")
+        if self.timeout is not None and not 0 < self.timeout <= LONGEST_TIMEOUT:
+            raise ArgumentError(f"timeout must be above zero and at most 1e9 seconds, got {self.timeout!r}")
+        if self.delay is not None and not 0 <= self.delay <= LONGEST_WAIT:
+            raise ArgumentError(f"delay must be from zero to {LONGEST_WAIT:.0f} seconds, got {self.delay!r}")
+        if self.run_at is not None:
+            if self.delay is not None:
+                raise ArgumentError("give either run_at or delay, not both")
+            if self.run_at.tzinfo is None:
+                raise ArgumentError(f"run_at must name its time zone, got {self.run_at!r}; add tzinfo")
+            if not EARLIEST <= self.run_at < LATEST:
+                raise ArgumentError(f"run_at must be from 0001-01-02 to 9999-12-29, got {self.run_at.isoformat()}")
+        if self.key is not None and (not 1 <= len(self.key) <= LONGEST_KEY or not self.key.isprintable()):
+            raise ArgumentError(f"key must be 1 to {LONGEST_KEY} printable characters, got {self.key!r}")

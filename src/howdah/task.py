@@ -10,8 +10,8 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from howdah.arguments import LARGEST, encode
 from howdah.handler import Handler
+from howdah.job import Enqueued, NewJob
 from howdah.jobs.labels import queue_for
-from howdah.jobs.new_job import Enqueued, NewJob
 from howdah.secrets import marked
 
 P = ParamSpec("P")

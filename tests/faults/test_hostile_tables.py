@@ -13,7 +13,7 @@ import pytest
 
 from howdah import Transaction
 from howdah.postgres.database import Session
-from howdah.table.columns import NEEDS
+from howdah.table.contract import NEEDS
 from kit.damaged_table import LEASE, Ground, noisy
 from kit.node import eventually
 from table.ground import ddl

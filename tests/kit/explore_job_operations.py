@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from howdah.job import NewJob
 from howdah.jobs.bulk import BulkEnqueue
 from howdah.jobs.enqueue import EnqueueClient
-from howdah.jobs.new_job import NewJob
 from howdah.jobs.schedule import Schedule
 from howdah.maintenance.scheduler import Scheduler
 from howdah.outcome import Ack, Outcome

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from howdah.job import Job
+from howdah.job import Job, NewJob
 from howdah.jobs.bulk import BulkEnqueue
-from howdah.jobs.new_job import NewJob
 from howdah.node.registry import new_node
 from howdah.postgres.database import Database
 from kit.explore_job_operations import FORMS, RESHAPING, SCHEDULE, SEEN, says

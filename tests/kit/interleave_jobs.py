@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from howdah.job import Job
+from howdah.job import Job, NewJob
 from howdah.jobs.ack import AckRecorder
 from howdah.jobs.bulk import BulkEnqueue
 from howdah.jobs.hold import Holds
-from howdah.jobs.new_job import NewJob
 from howdah.node.registry import new_node
 from howdah.outcome import Ack, Outcome
 from howdah.postgres import sql

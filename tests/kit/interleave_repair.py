@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from howdah.job import NewJob
 from howdah.jobs.bulk import BulkEnqueue
-from howdah.jobs.new_job import NewJob
 from kit.interleave import Form
 from kit.interleave_jobs import FORMS, RUN, STATEMENTS, Ground
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
-from howdah.jobs.new_job import NewJob
+from howdah.job import NewJob
 from howdah.outcome import Outcome
 from kit.broken_connections import When
 from kit.job_invariants import wrongs

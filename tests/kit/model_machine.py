@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from howdah.jobs.new_job import NewJob
+from howdah.job import NewJob
 from howdah.outcome import Ack, Outcome
 from kit.interleave_jobs import STATEMENTS
 from kit.model import Model

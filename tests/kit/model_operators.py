@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from howdah.jobs.new_job import NewJob
+from howdah.job import NewJob
 from kit.interleave_jobs import STATEMENTS, TOMORROW
 from kit.model_base import QUEUES, Fault, Moves, Wrong, faults, new_jobs, sides, some
 

@@ -22,7 +22,7 @@ from howdah.postgres.database import Database
 from howdah.postgres.sql import identifier
 from howdah.table import ddl
 from howdah.table.admin import counting
-from howdah.table.source import OpenTableSource
+from howdah.table.table import OpenTableSource
 from kit.node import eventually, node, quick
 from observe.scraping import samples, scrape, status_of, value
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from howdah import Howdah
-from howdah.jobs.new_job import NewJob
+from howdah.job import NewJob
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.postgres.sql import identifier

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from howdah import ConfigError, DatabaseUnreachable, Howdah
-from howdah.jobs.new_job import NewJob
+from howdah.job import NewJob
 from howdah.postgres.database import Database
 from howdah.postgres.settings import SESSION_SETTINGS
 from howdah.postgres.sql import identifier

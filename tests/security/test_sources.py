@@ -47,7 +47,7 @@ IMPORTS = {
 
 EXCEPTIONS = {
     ("S105", "sidecar/command.py"): "the name of a variable",
-    ("S105", "table/columns.py"): "the name of a column",
+    ("S105", "table/contract.py"): "the name of a column",
     (
         "S108",
         "postgres/embedded/data_directory.py",

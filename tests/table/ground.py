@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from howdah.postgres.sql import identifier
-from howdah.table.columns import NEEDS, Columns
+from howdah.table.contract import NEEDS, Columns
 
 
 def ddl(table: str = "uploads", columns: Columns | None = None, *, id: str | None = None, extra: str = "") -> str:

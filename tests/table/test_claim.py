@@ -281,7 +281,7 @@ async def test_a_table_claims_no_more_after_its_time(app, uploads, rows):
 
 
 async def test_a_notification_wakes_the_worker_of_a_table(direct, uploads, rows, seen):
-    from howdah.table.source import channel
+    from howdah.table.statement import channel
 
     app = Howdah(direct.dsn)
     table = app.table("uploads", notify=True, poll=90.0)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from howdah import Budget, Columns, ConfigError, Howdah, Where
 from howdah.postgres.sql import identifier
-from howdah.table.columns import NEEDS
-from howdah.table.names import OrderBy, RelationName
+from howdah.table.contract import NEEDS
 from howdah.table.options import TableOptions
+from howdah.table.statement import OrderBy, RelationName
 from kit.node import drain
 from table.ground import ddl
 

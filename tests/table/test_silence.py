@@ -126,7 +126,7 @@ async def test_a_node_that_cannot_beat_stops_its_own_rows(app, uploads, rows):
 
 
 async def test_a_heartbeat_is_one_statement_for_all_rows(app, uploads, rows, store_for):
-    from howdah.table.heartbeat import TableHeartbeat
+    from howdah.table.table import TableHeartbeat
 
     store = await store_for(app.table("uploads"))
     await rows.add(5)
@@ -269,7 +269,7 @@ async def _done(conn, n):
 async def test_the_token_is_what_refuses_a_zombie(app, uploads, rows, store_for, monkeypatch, fence):
     """With the negative control: without the comparison the zombie's word counts."""
     from howdah.outcome import Ack, Outcome
-    from howdah.table.names import read
+    from howdah.table.statement import read
 
     if not fence:
         monkeypatch.setitem(read(), "ack", read()["ack"].replace(" and found.token = told.token", ""))

@@ -15,7 +15,7 @@ from howdah.postgres.sql import identifier
 from howdah.table import admin as admin_module
 from howdah.table import ddl
 from howdah.table.admin import RowActionResult, RowCount, TableAdmin
-from howdah.table.columns import STATES
+from howdah.table.contract import STATES
 from howdah.table.options import TableOptions
 from kit.node import eventually, node
 

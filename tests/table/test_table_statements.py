@@ -7,11 +7,10 @@ import re
 import pytest
 
 from howdah.errors import ConfigError
-from howdah.table.columns import Columns
-from howdah.table.names import build, read
+from howdah.table.contract import Columns
 from howdah.table.options import TableOptions
 from howdah.table.plan import TablePlan
-from howdah.table.where import Where
+from howdah.table.statement import Where, build, read
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio

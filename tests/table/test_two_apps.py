@@ -9,8 +9,8 @@ import pytest
 
 from howdah import Howdah, Where, WorkerOptions, telemetry
 from howdah.table import declaration
+from howdah.table.check import problems
 from howdah.table.declaration import Declarations, TableDeclaration, conflicts
-from howdah.table.problems import problems
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from howdah import Budget, Howdah, Transaction, WorkerOptions
 from howdah.table import store
-from howdah.table.names import read
+from howdah.table.statement import read
 from howdah.worker.worker import Worker
 
 app = Howdah()

@@ -18,9 +18,9 @@ from howdah.postgres.database import Database
 from howdah.table import ddl
 from howdah.table.admin import RowActionResult, RowCount, TableAdmin, TableRow, TableStatus
 from howdah.table.check import TableReport, examine
-from howdah.table.columns import STATES
-from howdah.table.names import RelationName
+from howdah.table.contract import STATES
 from howdah.table.options import TableOptions
+from howdah.table.statement import RelationName
 
 MAX_LINES = 20
 COLUMNS = {

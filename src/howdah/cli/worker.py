@@ -33,7 +33,7 @@ from howdah.runtime import DatabaseNode
 from howdah.settings import ProcessOptions, StartOptions
 from howdah.supervisor import SourceFiles, Supervisor
 from howdah.table.admin import counting
-from howdah.table.source import OpenTableSource
+from howdah.table.table import OpenTableSource
 from howdah.worker.options import WorkerOptions
 
 log = logging.getLogger("howdah")

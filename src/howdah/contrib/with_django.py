@@ -11,9 +11,8 @@ from django.db import close_old_connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionProxy
 
-from howdah.contrib import percent
+from howdah.contrib import ForeignConnection, percent
 from howdah.errors import ConfigError
-from howdah.postgres.foreign import ForeignConnection
 
 P = ParamSpec("P")
 R = TypeVar("R")

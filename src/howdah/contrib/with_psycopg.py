@@ -8,8 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from howdah.contrib import percent
-from howdah.postgres.foreign import ForeignConnection
+from howdah.contrib import ForeignConnection, percent
 
 
 def wrap(conn: object) -> ForeignConnection | None:

@@ -7,9 +7,8 @@ from typing import Any
 
 from sqlalchemy import text
 
-from howdah.contrib import colon
+from howdah.contrib import ForeignConnection, colon
 from howdah.errors import ConfigError
-from howdah.postgres.foreign import ForeignConnection
 
 
 def wrap(conn: object) -> ForeignConnection | None:

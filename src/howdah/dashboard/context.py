@@ -16,8 +16,8 @@ from howdah.diagnose.why import Why
 from howdah.errors import ConfigError, DatabaseUnreachable
 from howdah.events.admin import LogAdmin
 from howdah.events.read import EventReader
+from howdah.job import Enqueued, NewJob
 from howdah.jobs.admin import Admin
-from howdah.jobs.new_job import Enqueued, NewJob
 from howdah.observe.sampler import Counting
 from howdah.observe.snapshot import Snapshot, SnapshotReader
 from howdah.postgres import sql

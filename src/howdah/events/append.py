@@ -13,12 +13,12 @@ import asyncpg
 import msgspec
 
 from howdah import telemetry
+from howdah.contrib import WrapConnection, foreign_connection, is_native, sqlstate
 from howdah.errors import EventError, NoEvents, StreamConflict
 from howdah.events.event import Appended, EncodedEvent, EventTypes, current, split_stream
 from howdah.job import current as current_job
 from howdah.postgres import sql
 from howdah.postgres.database import Acquired, Database
-from howdah.postgres.foreign import WrapConnection, foreign_connection, is_native, sqlstate
 from howdah.postgres.sql import columns, copy_field, render
 from howdah.store import Transaction
 

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
 
+from howdah.contrib import is_native
 from howdah.errors import ConfigError, HowdahError
 from howdah.events.admin import LogAdmin
 from howdah.events.append import Appender, ForeignAppender, Origin, check_expect
 from howdah.events.event import Appended, Event, EventTypes, split_stream
 from howdah.events.read import EventReader, Frontier
 from howdah.postgres.database import Database
-from howdah.postgres.foreign import is_native
 from howdah.store import Transaction
 
 LOOKS = (0.005, 0.01, 0.02, 0.05, 0.1)

@@ -10,7 +10,7 @@ from itertools import chain, compress, islice, repeat
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from howdah.jobs.new_job import Enqueued, NewJob
+from howdah.job import Enqueued, NewJob
 from howdah.postgres.sql import columns, copy_field, render
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from typing import Any
 import asyncpg
 
 from howdah.errors import DatabaseUnreachable, KeyHeld
+from howdah.job import Enqueued, NewJob
 from howdah.jobs.bulk import CHUNK
-from howdah.jobs.new_job import Enqueued, NewJob
 from howdah.postgres.database import Acquired
 
 REJECTED = (

@@ -10,13 +10,13 @@ import asyncpg
 import msgspec
 
 from howdah import telemetry
+from howdah.contrib import WrapConnection, foreign_connection, is_native
 from howdah.errors import DatabaseUnreachable, KeyHeld
+from howdah.job import Enqueued, NewJob
 from howdah.jobs.bulk import BulkEnqueue
 from howdah.jobs.coalesce import Coalescer
-from howdah.jobs.new_job import Enqueued, NewJob
 from howdah.postgres import sql
 from howdah.postgres.database import Acquired, Database
-from howdah.postgres.foreign import WrapConnection, foreign_connection, is_native
 from howdah.postgres.sql import render
 from howdah.store import Transaction
 

@@ -13,7 +13,7 @@ from cronsim import CronSim, CronSimError
 
 from howdah.errors import ArgumentError, ConfigError
 from howdah.handler import check_name
-from howdah.jobs.new_job import NewJob
+from howdah.job import NewJob
 
 Missed = Literal["once", "all", "skip"]
 MOST_AT_ONCE = 100

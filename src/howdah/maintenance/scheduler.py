@@ -13,8 +13,8 @@ import asyncpg
 import msgspec
 
 from howdah import telemetry
+from howdah.job import NewJob
 from howdah.jobs.enqueue import EnqueueClient
-from howdah.jobs.new_job import NewJob
 from howdah.jobs.schedule import LATE, Schedule
 from howdah.postgres import sql
 from howdah.postgres.database import BROKEN, Database, Session

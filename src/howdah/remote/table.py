@@ -10,7 +10,7 @@ from howdah.job import Job
 from howdah.remote.store import LONG_POLL, RemoteRegistration, RemoteStore
 from howdah.table.handler import TableHandler
 from howdah.table.options import TableOptions
-from howdah.table.where import Where
+from howdah.table.statement import Where
 
 
 class RemoteTableStore(RemoteStore):

@@ -14,12 +14,11 @@ import msgspec
 from howdah.audit import AuditTrail, common
 from howdah.errors import ConfigError, HowdahError
 from howdah.postgres.sql import identifier, literal
-from howdah.table.columns import NUMBERS, STATES
-from howdah.table.names import build, read
+from howdah.table.contract import NUMBERS, STATES
 from howdah.table.options import TableOptions
 from howdah.table.plan import TablePlan
 from howdah.table.rejected import message_of, split
-from howdah.table.where import conjunction
+from howdah.table.statement import build, conjunction, read
 
 READ_TIMEOUT = 5.0
 """Statement timeout in seconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -12,15 +12,25 @@ from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.postgres.sql import identifier
 from howdah.table import ddl
-from howdah.table.catalog import Attribute, Relation, look_up
-from howdah.table.columns import NEEDS, STATES
-from howdah.table.names import build, read
+from howdah.table.contract import NEEDS, STATES, Attribute, Relation, look_up, type_name
+from howdah.table.declaration import MOST_DECLARED, TableDeclaration, conflict, conflicts
 from howdah.table.options import TableOptions
-from howdah.table.plan import TablePlan
-from howdah.table.problems import TableFinding, problems
-from howdah.table.source import channel
+from howdah.table.plan import ClaimPlan, TablePlan
+from howdah.table.statement import build, channel, read
 
-__all__ = ["TableFinding", "TableReport", "examine"]
+LATELY = 3600.0
+"""Seconds for which a rejection is shown; one that persists is recorded again every minute."""
+MOST_SHOWN = 20
+
+
+class TableFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One problem of a table."""
+
+    where: str
+    what: str
+    fix: str
+    sql: Sequence[str] = ()
+    """Statements that fix it; empty when it must be fixed by hand."""
 
 
 class TableReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,25 +52,6 @@ async def examine(database: Database, options: TableOptions) -> TableReport:
         return await _Examination(conn, options, database).report()
     finally:
         conn.terminate()
-
-
-class _Claim:
-    """The nodes of the server's plan for a claim."""
-
-    def __init__(self, nodes: list[dict[str, Any]]) -> None:
-        self._nodes = nodes
-        self._due = [inner for node in nodes if node.get("Subplan Name") == "CTE due" for inner in _nodes(node)]
-
-    @property
-    def indexes(self) -> list[str]:
-        return list(dict.fromkeys(node["Index Name"] for node in self._due if "Index Name" in node))
-
-    @property
-    def in_order(self) -> list[str]:
-        return [] if any(node["Node Type"] == "Sort" for node in self._due) else self.indexes
-
-    def reads_whole(self, tables: Collection[str]) -> bool:
-        return any(node["Node Type"] == "Seq Scan" and node["Relation Name"] in tables for node in self._nodes)
 
 
 class _Examination:
@@ -85,15 +76,15 @@ class _Examination:
             return TableReport(table=str(table), findings=[*schema, TableFinding(where="table", what=what, fix=fix)])
         wrong = [*await self._column_findings(table), *await self._constraints(table), *await self._view()]
         plan, refused = (None, []) if schema or wrong else await self._plan(table)
-        claim = await self._explain(plan) if plan else _Claim([])
+        claim = await plan.explain(self._conn) if plan else ClaimPlan([])
         indexes = await self._indexes(table, claim)
         names = {row["name"] for row in await self._conn.fetch(read()["check_leaves"], table.oid)}
         if claim.reads_whole(names) and not indexes:
             indexes.append(_unread(table))
-        told = [] if schema else await problems(self._conn, table, self._database.schema)
+        recorded = [] if schema else await problems(self._conn, table, self._database.schema)
         return TableReport(
             table=str(table),
-            findings=[*schema, *wrong, *refused, *indexes, *await self._wake(table), *told],
+            findings=[*schema, *wrong, *refused, *indexes, *await self._wake(table), *recorded],
             reads=claim.indexes,
             trigger=ddl.trigger(table, self._columns),
         )
@@ -185,15 +176,7 @@ class _Examination:
                 TableFinding(where="options", what=text, fix="change the options in app.table(…), or the table")
             ]
 
-    async def _explain(self, plan: TablePlan) -> _Claim:
-        statement, values = plan.claim(None)
-        async with self._conn.transaction(readonly=True):
-            # As on the connections of a node, also behind a pooler that does not allow settings at the start.
-            await self._conn.execute("set local enable_seqscan = off")
-            text = await self._conn.fetchval(f"explain (format json) {statement}", 1, "check", 1, [], *values)
-        return _Claim(list(_nodes(msgspec.json.decode(text)[0]["Plan"])))
-
-    async def _indexes(self, table: Relation, claim: _Claim) -> list[TableFinding]:
+    async def _indexes(self, table: Relation, claim: ClaimPlan) -> list[TableFinding]:
         columns, found = self._columns, []
         known = {
             *table.attributes,
@@ -248,11 +231,11 @@ def _faults(table: Relation, role: str, column: Attribute, called: str, *, given
     need, (type, default), name = NEEDS[role], ddl.declared(role), column.name
     of = f"{called} of table {table}"
     if ("enum" if column.labels is not None else column.type) not in need.types:
-        words = " or ".join(dict.fromkeys(map(_said, need.types)))
+        words = " or ".join(dict.fromkeys(map(type_name, need.types)))
         sql = ddl.change_type(table, role, name, column.type)
         fix = f"make it {type}" if sql else "change it by hand, or name another column"
         given = True  # The statement that changes the type also sets the default.
-        yield TableFinding(where=called, what=f"{of} is {_said(column.type)}, it must be {words}", fix=fix, sql=sql)
+        yield TableFinding(where=called, what=f"{of} is {type_name(column.type)}, it must be {words}", fix=fix, sql=sql)
     elif column.labels is not None and not set(STATES) <= set(column.labels):
         enum = f"{identifier(column.namespace)}.{identifier(column.type)}"
         lacks = ", ".join(state for state in STATES if state not in column.labels)
@@ -283,12 +266,22 @@ def _unread(table: Relation) -> TableFinding:
     )
 
 
-def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for inner in plan.get("Plans", ()):
-        yield from _nodes(inner)
-
-
-def _said(type: str) -> str:
-    words = {"int2": "smallint", "int4": "integer", "int8": "bigint", "bool": "boolean"}
-    return f"{type[1:]}[]" if type.startswith("_") else words.get(type, type)
+async def problems(conn: Any, table: Relation, schema: str) -> list[TableFinding]:
+    """Return the rows whose update the table rejected lately, and conflicting declarations."""
+    names = {"schema": schema}
+    rows = await conn.fetch(build("refused", names), table.quoted, LATELY, MOST_SHOWN)
+    found = [
+        TableFinding(
+            where=f"row {row['id']}",
+            what=f"table {table} refuses the {row['act']} of row {row['id']}: {row['message']}",
+            fix="change the row, or the constraint or trigger that refuses it",
+        )
+        for row in rows
+    ]
+    declared = [
+        TableDeclaration(**row) for row in await conn.fetch(build("declared", names), table.quoted, MOST_DECLARED)
+    ]
+    for one, other in conflicts(declared):
+        fix = "declare the same stalled_after in both, or conditions (where) that exclude each other"
+        found.append(TableFinding(where="conflict", what=conflict(str(table), one, other), fix=fix))
+    return found

@@ -1,65 +1,22 @@
-"""Claims rows of one table, leaving out rows whose claim the table rejects."""
+"""Claims rows of one table, leaving out rows whose claim the table rejects; waits between claims."""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence, Set
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from howdah.loops import wait_any
+from howdah.loops import wait
 from howdah.node.registry import node_name
 from howdah.postgres.database import UNCERTAIN, Session
 from howdah.table.budget import Key
 from howdah.table.plan import TablePlan
 from howdah.table.record_reader import RecordReader, UnreadableRecord
 from howdah.table.rejected import Dropped, RejectedRows, RejectionNotes, is_passing, is_rejection, split
-from howdah.table.where import Where
-
-Answer = bool | Where
-
-
-class ClaimGate(Protocol):
-    """The hook of a user that decides, before every claim, whether to claim and which rows."""
-
-    async def may_claim(self) -> Answer: ...
-
-
-class ClaimHook:
-    """Runs ``before_claim``, one call at a time. A result after :meth:`interrupt` goes to the next caller."""
-
-    def __init__(self, ask: Callable[[], Awaitable[Answer]]) -> None:
-        self._ask = ask
-        self._asking: asyncio.Task[None] | None = None
-        self._answered = asyncio.Event()
-        self._interrupted = asyncio.Event()
-        self._answer: Answer = False
-
-    def interrupt(self) -> None:
-        """Make :meth:`ask` return now: the worker stops, or there is something new to claim."""
-        self._interrupted.set()
-
-    async def ask(self) -> Answer:
-        """Return the hook's result; false when there is none yet."""
-        self._interrupted.clear()
-        if self._asking is None:
-            self._answered.clear()
-            self._asking = asyncio.create_task(self._find_out(), name="howdah before_claim")
-        if not self._answered.is_set():
-            await wait_any(None, self._answered, self._interrupted)
-        if not self._answered.is_set():
-            return False
-        self._asking = None
-        return self._answer
-
-    async def _find_out(self) -> None:
-        self._answer = False
-        try:
-            self._answer = await self._ask()
-        finally:
-            self._answered.set()
-
+from howdah.table.statement import Where
 
 log = logging.getLogger("howdah")
 
@@ -276,3 +233,42 @@ class RowClaims:
         self._notes.add("release", refused)
         self._released_at = now
         self._unsure = {token: until for token, until in self._unsure.items() if until > now}
+
+
+MOST_EXPECTED = 10_000
+
+
+class TableWakeup:
+    """Wait that ends with a wake-up, when a known row falls due, or after the poll interval."""
+
+    def __init__(self, poll: float) -> None:
+        self._poll = poll
+        self._rung = False
+        self._news = asyncio.Event()
+        self._due: list[float] = []
+
+    def ring(self) -> None:
+        """End the wait: there may be work."""
+        self._rung = True
+        self._news.set()
+
+    def expect(self, seconds: float) -> None:
+        """Note that a row falls due in a number of seconds."""
+        if len(self._due) < MOST_EXPECTED:
+            # A little later, since the server's clock may be behind.
+            heapq.heappush(self._due, time.monotonic() + seconds + 0.002)
+            self._news.set()
+
+    async def rest(self) -> None:
+        """Wait until another claim is worth it."""
+        backstop = time.monotonic() + self._poll
+        while not self._rung and (pause := self._until(backstop) - time.monotonic()) > 0:
+            self._news.clear()
+            await wait(self._news, pause)
+        self._rung = False
+        now = time.monotonic()
+        while self._due and self._due[0] <= now:
+            heapq.heappop(self._due)
+
+    def _until(self, backstop: float) -> float:
+        return min(backstop, self._due[0]) if self._due else backstop

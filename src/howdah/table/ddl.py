@@ -7,11 +7,9 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from howdah.postgres.sql import identifier, literal
-from howdah.table.catalog import Relation
-from howdah.table.columns import NEEDS, STATES, Columns
-from howdah.table.names import build, unquote
+from howdah.table.contract import NEEDS, STATES, Columns, Relation
 from howdah.table.options import TableOptions
-from howdah.table.source import channel
+from howdah.table.statement import build, channel, unquote
 
 WAITING = ("queued", "errored")
 LIVE = {*WAITING, "processing"}

@@ -12,7 +12,7 @@ from howdah import telemetry
 from howdah.node.registry import node_name
 from howdah.postgres.database import Session
 from howdah.table.plan import TablePlan
-from howdah.table.where import Where
+from howdah.table.statement import Where
 
 log = logging.getLogger("howdah")
 

@@ -10,17 +10,18 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any
+from typing import Any, Protocol
 
 from howdah import telemetry
 from howdah.errors import ConfigError, Poison
 from howdah.handler import Executor, Handler, check_body, finished, is_unfinished
 from howdah.job import Job
+from howdah.loops import wait_any
 from howdah.outcome import Ack
 from howdah.retry import Retries
 from howdah.store import Transaction
 from howdah.table.record import Record
-from howdah.table.where import Where
+from howdah.table.statement import Where
 
 log = logging.getLogger("howdah")
 
@@ -244,3 +245,47 @@ async def _in_daemon(function: Callable[[], Any]) -> Any:
 
 async def _await(said: Awaitable[Any]) -> Any:
     return await said
+
+
+Answer = bool | Where
+
+
+class ClaimGate(Protocol):
+    """The hook of a user that decides, before every claim, whether to claim and which rows."""
+
+    async def may_claim(self) -> Answer: ...
+
+
+class ClaimHook:
+    """Runs ``before_claim``, one call at a time. A result after :meth:`interrupt` goes to the next caller."""
+
+    def __init__(self, ask: Callable[[], Awaitable[Answer]]) -> None:
+        self._ask = ask
+        self._asking: asyncio.Task[None] | None = None
+        self._answered = asyncio.Event()
+        self._interrupted = asyncio.Event()
+        self._answer: Answer = False
+
+    def interrupt(self) -> None:
+        """Make :meth:`ask` return now: the worker stops, or there is something new to claim."""
+        self._interrupted.set()
+
+    async def ask(self) -> Answer:
+        """Return the hook's result; false when there is none yet."""
+        self._interrupted.clear()
+        if self._asking is None:
+            self._answered.clear()
+            self._asking = asyncio.create_task(self._find_out(), name="howdah before_claim")
+        if not self._answered.is_set():
+            await wait_any(None, self._answered, self._interrupted)
+        if not self._answered.is_set():
+            return False
+        self._asking = None
+        return self._answer
+
+    async def _find_out(self) -> None:
+        self._answer = False
+        try:
+            self._answer = await self._ask()
+        finally:
+            self._answered.set()

@@ -11,10 +11,9 @@ from howdah.handler import check_name
 from howdah.postgres.sql import identifier
 from howdah.retry import Backoff, Retries
 from howdah.table.budget import Budget
-from howdah.table.columns import Columns
-from howdah.table.names import OrderBy, RelationName
+from howdah.table.contract import Columns
 from howdah.table.record import Record
-from howdah.table.where import Where
+from howdah.table.statement import OrderBy, RelationName, Where
 from howdah.worker.options import WorkerOptions
 
 RESET_MESSAGE = "its worker went silent too often; it may crash whatever runs it"

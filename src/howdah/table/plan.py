@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 import asyncpg
+import msgspec
 
 from howdah.errors import ConfigError
 from howdah.postgres.sql import identifier
 from howdah.table.budget import Budget, BudgetUse
-from howdah.table.catalog import Relation, check, look_up, refuse
-from howdah.table.names import build
+from howdah.table.contract import Relation, check, look_up, refuse
 from howdah.table.options import TableOptions
-from howdah.table.where import Where, conjunction
+from howdah.table.statement import Where, build, conjunction
 
 log = logging.getLogger("howdah")
 
@@ -145,6 +145,15 @@ class TablePlan:
         exceeds, totals = self.purse.exceeds(1)
         return build("oversized", self._names, exceeds=exceeds, costs=self.purse.costs()), totals
 
+    async def explain(self, conn: Any) -> ClaimPlan:
+        """Return the server's plan for a claim."""
+        statement, values = self.claim(None)
+        async with conn.transaction(readonly=True):
+            # As on the connections of a node, also behind a pooler that does not allow settings at the start.
+            await conn.execute("set local enable_seqscan = off")
+            text = await conn.fetchval(f"explain (format json) {statement}", 1, "check", 1, [], *values)
+        return ClaimPlan(list(_nodes(msgspec.json.decode(text)[0]["Plan"])))
+
     def _wheres(self, extra: Where | None) -> list[Where]:
         return [where for where in (self.options.where, extra) if where is not None]
 
@@ -167,6 +176,34 @@ class TablePlan:
                 raise ConfigError(
                     f"table {self.options.name} cannot be worked on: {what} does not work: {error}"
                 ) from None
+
+
+class ClaimPlan:
+    """The server's plan for a claim."""
+
+    def __init__(self, nodes: list[dict[str, Any]]) -> None:
+        self._nodes = nodes
+        self._due = [inner for node in nodes if node.get("Subplan Name") == "CTE due" for inner in _nodes(node)]
+
+    @property
+    def indexes(self) -> list[str]:
+        """The indexes that it reads."""
+        return list(dict.fromkeys(node["Index Name"] for node in self._due if "Index Name" in node))
+
+    @property
+    def in_order(self) -> list[str]:
+        """The indexes that it reads in the order of the claim, without a sort."""
+        return [] if any(node["Node Type"] == "Sort" for node in self._due) else self.indexes
+
+    def reads_whole(self, tables: Collection[str]) -> bool:
+        """Return whether it scans one of these tables as a whole."""
+        return any(node["Node Type"] == "Seq Scan" and node["Relation Name"] in tables for node in self._nodes)
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from _nodes(inner)
 
 
 def _order(options: TableOptions, table: Relation) -> str:

@@ -16,8 +16,7 @@ from howdah.handler import keep_secret
 from howdah.job import Job
 from howdah.postgres.sql import identifier
 from howdah.secrets import pointers
-from howdah.table.catalog import Relation
-from howdah.table.columns import Columns
+from howdah.table.contract import Columns, Relation
 
 
 class Record:

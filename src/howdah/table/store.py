@@ -21,13 +21,13 @@ from howdah.postgres.transaction import transact_uncharged
 from howdah.store import Transaction
 from howdah.table.ack import RowAcks, Told
 from howdah.table.budget import Key
-from howdah.table.claim import ClaimedRows, ClaimGate, ClaimHook, RowClaims
+from howdah.table.claim import ClaimedRows, RowClaims, TableWakeup
 from howdah.table.execution_log import ExecutionLogs
+from howdah.table.handler import ClaimGate, ClaimHook
 from howdah.table.plan import TablePlan
 from howdah.table.rejected import Dropped, RejectionNotes, split
 from howdah.table.reset import RowResets
-from howdah.table.wakeup import TableWakeup
-from howdah.table.where import Where
+from howdah.table.statement import Where
 
 log = logging.getLogger("howdah")
 

@@ -12,10 +12,10 @@ from msgspec import inspect
 
 from howdah.app import Howdah
 from howdah.arguments import LARGEST, encode
+from howdah.contrib import is_native
 from howdah.errors import ArgumentError, ConfigError
 from howdah.events.event import Event, EventTypes, events_of, split_stream
 from howdah.postgres import sql
-from howdah.postgres.foreign import is_native
 from howdah.store import Transaction
 from howdah.sync_bridge import refuse_in_loop, run_in_thread
 from howdah.testing.assertions import call

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 
-from howdah.jobs.new_job import Enqueued
+from howdah.job import Enqueued
 from howdah.loops import every
 from howdah.postgres import sql
 from howdah.postgres.database import Database

@@ -13,7 +13,7 @@ from howdah.dashboard.protection import RequestError
 from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.errors import ConfigError, HowdahError
 from howdah.table.admin import RowActionResult, TableAdmin, TableStatus
-from howdah.table.columns import STATES
+from howdah.table.contract import STATES
 from howdah.table.table import Table
 
 ON_A_PAGE = 50

@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncpg
 
+from howdah.contrib import sqlstate
 from howdah.diagnose.finding import (
     LONG,
     SILENT,
@@ -28,7 +29,6 @@ from howdah.errors import ConfigError
 from howdah.loops import wait
 from howdah.postgres import settings, sql
 from howdah.postgres.database import Database
-from howdah.postgres.foreign import sqlstate
 from howdah.postgres.sql import identifier, literal
 
 OLDEST = 140000

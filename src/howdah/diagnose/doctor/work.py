@@ -8,9 +8,9 @@ from howdah.maintenance.scheduler import SEEN
 from howdah.postgres.database import Database
 from howdah.table import check
 from howdah.table.admin import counting, sticking
-from howdah.table.names import read
 from howdah.table.options import TableOptions
 from howdah.table.plan import TablePlan
+from howdah.table.statement import read
 from howdah.version import __version__
 
 SAMPLE = (10_000, 20, 500)

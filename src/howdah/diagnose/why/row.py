@@ -14,7 +14,7 @@ from howdah.diagnose.finding import Gate, line, some, span, until
 from howdah.diagnose.why.facts import NodeFacts
 from howdah.errors import ConfigError, HowdahError
 from howdah.table.admin import looking
-from howdah.table.columns import NUMBERS
+from howdah.table.contract import NUMBERS
 from howdah.table.options import TableOptions
 from howdah.table.plan import TablePlan
 
