@@ -53,7 +53,7 @@ class Nodes:
 
     async def judge(self):
         """What the leader does; returns the nodes that it bars."""
-        return {row["node"] for row in await self.conn.fetch(STATEMENTS["judge"], DEAD)}
+        return {row["node"] for row in await self.conn.fetch(STATEMENTS["replace_declarations"], DEAD)}
 
     async def current(self):
         return await self.conn.fetchval("select types from howdah.consumer")

@@ -94,7 +94,7 @@ async def test_what_the_old_owner_has_under_way_is_refused(database, conn):
     epoch, run = await conn.fetchrow("select epoch, howdah.begin_run() from howdah.share")
     await conn.fetchval(STATEMENTS["declare"], "orders", 1, None, NEW, 0)
 
-    assert await conn.fetchval(STATEMENTS["settle"], "orders", 0, 77, epoch, 0, 9, 0, 1.0, run) is None
+    assert await conn.fetchval(STATEMENTS["move_checkpoint"], "orders", 0, 77, epoch, 0, 9, 0, 1.0, run) is None
 
 
 async def test_an_old_node_that_is_started_again_takes_nothing_back(database, conn):

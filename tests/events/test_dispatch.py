@@ -40,7 +40,7 @@ def got(app) -> list[int]:
 def only_wake_ups(monkeypatch) -> None:
     """No look comes by itself in time, and the sign hangs for long."""
     monkeypatch.setattr("howdah.events.dispatcher.RECONCILE", LONG)
-    monkeypatch.setattr("howdah.events.dispatcher.SIGN", 600_000)
+    monkeypatch.setattr("howdah.events.dispatcher.REQUEST_TTL", 600_000)
 
 
 async def append(app: Howdah, count: int = 1) -> int:
@@ -54,8 +54,8 @@ async def has(got: list[int], position: int) -> bool:
 async def asleep(running_node: Any) -> None:
     """Wait until the node has nothing to do, hears, and has stopped looking."""
     looks = -1
-    while running_node.crew is None or not running_node.crew.runners or looks != running_node.crew._dispatcher.looks:
-        looks = running_node.crew._dispatcher.looks if running_node.crew else -1
+    while running_node.crew is None or not running_node.crew.runners or looks != running_node.crew._dispatcher.polls:
+        looks = running_node.crew._dispatcher.polls if running_node.crew else -1
         await asyncio.sleep(0.3)
 
 
@@ -89,10 +89,10 @@ async def test_a_consumer_looks_by_itself_less_and_less_often(app):
         for _ in range(2):
             position = await append(app)
             await eventually(lambda position=position: has(got, position))  # the dispatcher sleeps: found by itself
-            before, began = running_node.crew._dispatcher.looks, time.monotonic()
+            before, began = running_node.crew._dispatcher.polls, time.monotonic()
             await asyncio.sleep(1.6)
             await eventually(lambda before=before: _looked(running_node.crew._dispatcher, before + 2))
-            looks, slow = running_node.crew._dispatcher.looks - before, (time.monotonic() - began) / 1.6
+            looks, slow = running_node.crew._dispatcher.polls - before, (time.monotonic() - began) / 1.6
             assert looks <= 8 * slow, "32 if it did not slow down"
 
 
@@ -104,9 +104,9 @@ async def test_polling_finds_events_in_its_interval(app, got):
         for _ in range(3):
             position = await append(app)
             await eventually(lambda position=position: has(got, position))
-        before, began = running_node.crew._dispatcher.looks, time.monotonic()
+        before, began = running_node.crew._dispatcher.polls, time.monotonic()
         await asyncio.sleep(2)
-        assert running_node.crew._dispatcher.looks - before <= 5.5 * (time.monotonic() - began)
+        assert running_node.crew._dispatcher.polls - before <= 5.5 * (time.monotonic() - began)
 
 
 @notified
@@ -135,17 +135,17 @@ async def test_a_wake_up_at_any_moment_is_not_lost(app, got):
 
 
 async def test_news_between_a_read_and_a_wait_end_the_wait(app, database):
-    dispatcher = Dispatcher(database, interval=LONG, hears=lambda: False)
+    dispatcher = Dispatcher(database, interval=LONG, listening=lambda: False)
     position = await append(app)
-    assert await dispatcher.look()
+    assert await dispatcher.poll()
     assert await asyncio.wait_for(dispatcher.wait(position - 1, LONG), 30), "it came before the wait"
 
     waiting = asyncio.create_task(dispatcher.wait(position, LONG))
     await asyncio.sleep(0)
     await append(app)
-    assert await dispatcher.look()
+    assert await dispatcher.poll()
     assert await asyncio.wait_for(waiting, 30), "it came during the wait"
-    assert not await dispatcher.look()
+    assert not await dispatcher.poll()
     stop = asyncio.Event()
     stop.set()
     assert not await asyncio.wait_for(dispatcher.wait(position + 1, LONG, stop), 30)
@@ -154,21 +154,21 @@ async def test_news_between_a_read_and_a_wait_end_the_wait(app, database):
 
 @pytest.mark.usefixtures("only_wake_ups")
 async def test_a_ring_during_a_look_leads_to_another_look(database):
-    dispatcher = Dispatcher(database, interval=LONG, hears=lambda: True)
+    dispatcher = Dispatcher(database, interval=LONG, listening=lambda: True)
     stop = asyncio.Event()
-    await dispatcher.look()  # the first one begins the run of the server: that is news
+    await dispatcher.poll()  # the first one begins the run of the server: that is news
     await asyncio.sleep(1.5 * FLOWING)  # and now nothing has moved for a while
     async with dispatcher._session.use():  # holds up the look
         running = asyncio.create_task(dispatcher.run(stop))
         await asyncio.sleep(0.1)
-        dispatcher.ring()
+        dispatcher.wake()
     await eventually(lambda: _looked(dispatcher, 1 + 4))  # each of the two turns looks once more before it rests
     stop.set()
     await running
 
 
 async def _looked(dispatcher: Dispatcher, times: int) -> bool:
-    return dispatcher.looks >= times
+    return dispatcher.polls >= times
 
 
 @pytest.mark.usefixtures("only_wake_ups")
@@ -237,7 +237,7 @@ async def test_a_broken_look_is_replaced(app, got, conn):
 
 @notified
 async def test_appends_ring_only_while_somebody_sleeps(app, got, database, direct, monkeypatch):
-    monkeypatch.setattr("howdah.events.dispatcher.SIGN", 1000)
+    monkeypatch.setattr("howdah.events.dispatcher.REQUEST_TTL", 1000)
     monkeypatch.setattr("howdah.events.dispatcher.RECONCILE", 0.4)
     rung: list[str] = []
     listener = await direct.connect("count")
@@ -290,9 +290,9 @@ async def test_an_idle_node_hardly_looks(app, got):
     async with node(app) as running_node:
         await eventually(lambda: _hearing(running_node))
         await asyncio.sleep(1)
-        before, began = running_node.crew._dispatcher.looks, time.monotonic()
+        before, began = running_node.crew._dispatcher.polls, time.monotonic()
         await asyncio.sleep(3)
-        assert running_node.crew._dispatcher.looks - before <= 25 * (time.monotonic() - began) / 3, (
+        assert running_node.crew._dispatcher.polls - before <= 25 * (time.monotonic() - began) / 3, (
             "two a second, and what consumers look by themselves"
         )
 
@@ -301,4 +301,4 @@ async def _nothing(event: Any) -> None: ...
 
 
 async def _hearing(running_node: Any) -> bool:
-    return bool(running_node.crew and running_node.crew.runners and running_node.crew._hears())
+    return bool(running_node.crew and running_node.crew.runners and running_node.crew._listening())

@@ -170,14 +170,14 @@ async def test_append(look):
 
 async def test_heads(look):
     wanted = [str(s) for s in range(1, 1001) if s % 10]
-    plan, pages = await look("heads", ["Order"] * len(wanted), wanted)
+    plan, pages = await look("stream_versions", ["Order"] * len(wanted), wanted)
     assert not walks(plan)
     assert plan["Actual Rows"] == len(wanted)
     assert pages < 10 * len(wanted)
 
 
 async def test_settle(look):
-    plan, pages = await look("settle", "c77", 2, 1, 1, MIDDLE, MIDDLE + 100, 100, 5.0, RUN)
+    plan, pages = await look("move_checkpoint", "c77", 2, 1, 1, MIDDLE, MIDDLE + 100, 100, 5.0, RUN)
     assert plan["Actual Rows"] == 1
     assert pages < 40
 

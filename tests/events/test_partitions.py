@@ -234,7 +234,7 @@ async def test_a_part_that_retries_holds_up_no_other_part(conn, guarded):
 
 async def test_the_change_step_by_step(database, conn, seen):
     """All parts come to one position first; a batch that was under way is refused; a change can be taken back."""
-    settle = sql.load("howdah.events", schema="howdah")["settle"]
+    settle = sql.load("howdah.events", schema="howdah")["move_checkpoint"]
     await conn.execute("select howdah.append('S-' || n, '{\"type\": \"T\"}') from generate_series(1, 20) n")
     await conn.execute("select howdah.declare_scope('orders', 2, null, null, 0)")
     await conn.execute("update howdah.share set node = 1")

@@ -228,12 +228,14 @@ async def test_nothing_is_read_or_settled_in_another_run(app, conn):
             assert is_restarted(raised.value)
         with pytest.raises(asyncpg.PostgresError, match="restarted or replaced"):
             await conn.fetch(STATEMENTS["follow"], 3, 3, 10, other)  # also where there is nothing to read
-        settled = await conn.fetchval(STATEMENTS["settle"], "mirror", 0, 7, share["epoch"], 3, 9, 0, 1.0, other)
+        settled = await conn.fetchval(
+            STATEMENTS["move_checkpoint"], "mirror", 0, 7, share["epoch"], 3, 9, 0, 1.0, other
+        )
         fault = ("mirror", 0, 7, share["epoch"], 1, True, 4, "E", "m", "t")
-        assert (settled, bool(await conn.fetchval(STATEMENTS["fault"], *fault, other))) == (None, False)
+        assert (settled, bool(await conn.fetchval(STATEMENTS["record_failure"], *fault, other))) == (None, False)
 
     assert len(await conn.fetch(STATEMENTS["follow"], 0, 3, 10, run)) == 3
-    assert await conn.fetchval(STATEMENTS["settle"], "mirror", 0, 7, share["epoch"], 3, 4, 0, 1.0, run)
+    assert await conn.fetchval(STATEMENTS["move_checkpoint"], "mirror", 0, 7, share["epoch"], 3, 4, 0, 1.0, run)
     assert await conn.fetchval("select not halted from howdah.checkpoint")
 
 

@@ -63,8 +63,8 @@ async def leading(direct: Database) -> AsyncIterator[Callable[..., Leader]]:
 
     def make(node: int, session: Session | None = None) -> Leader:
         sessions.append(session or Session(direct, "leader"))
-        crown = LeaseLeadership(sessions[-1], STATEMENTS, node, lease=LONG, dead=LONG)
-        return Leader(direct, sessions[-1], crown, node, dead=LONG)
+        leadership = LeaseLeadership(sessions[-1], STATEMENTS, node, lease=LONG, dead=LONG)
+        return Leader(direct, sessions[-1], leadership, node, dead=LONG)
 
     yield make
     for session in sessions:
@@ -162,20 +162,20 @@ async def test_terms_rise_although_the_clock_goes_back(conn, joined):
     assert second > ahead
     await conn.execute("update howdah.leader set node = null")
     key = "howdah leader"
-    assert await conn.fetchval(STATEMENTS["crown"], FIRST, LONG, key) > second
+    assert await conn.fetchval(STATEMENTS["record_leader"], FIRST, LONG, key) > second
 
 
 async def test_a_leader_by_a_lock_that_lost_its_session_does_not_write_down_that_it_leads(conn, direct):
-    crowns = [AdvisoryLeadership(direct, STATEMENTS, node, lease=LONG) for node in (FIRST, SECOND)]
+    candidates = [AdvisoryLeadership(direct, STATEMENTS, node, lease=LONG) for node in (FIRST, SECOND)]
     try:
-        assert await crowns[0].lead() is not None
-        assert await crowns[1].lead() is None
-        await crowns[0]._session.close()  # as the server does to a session that is idle for too long
-        while (term := await crowns[1].lead()) is None:
+        assert await candidates[0].lead() is not None
+        assert await candidates[1].lead() is None
+        await candidates[0]._session.close()  # as the server does to a session that is idle for too long
+        while (term := await candidates[1].lead()) is None:
             await asyncio.sleep(0.01)  # until the server has seen that the session ended
-        assert await crowns[0].lead() is None
+        assert await candidates[0].lead() is None
 
         assert tuple(await conn.fetchrow("select node, since from howdah.leader")) == (SECOND, term)
     finally:
-        for crown in crowns:
-            await crown.close()
+        for leadership in candidates:
+            await leadership.close()

@@ -45,7 +45,7 @@ async def settled(conn: Any, epoch: int, run: int) -> bool:
     """Whether the owner can move the checkpoint from 0 to 1, which is undone."""
     around = conn.transaction()
     await around.start()
-    moved = await conn.fetchval(STATEMENTS["settle"], "view", 0, OWNER, epoch, 0, 1, 1, 1.0, run)
+    moved = await conn.fetchval(STATEMENTS["move_checkpoint"], "view", 0, OWNER, epoch, 0, 1, 1, 1.0, run)
     await around.rollback()
     return bool(moved)
 

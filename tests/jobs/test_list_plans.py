@@ -171,7 +171,7 @@ async def test_acts(look, verb):
 
 
 async def test_how_some_jobs_ended(look):
-    seen = await look("ended", IDS)
+    seen = await look("end_times", IDS)
     assert seen.walked == {}
     assert seen.pages < 600
 

@@ -152,13 +152,13 @@ async def test_release(look):
 
 @pytest.mark.parametrize("queues", [["default"], None], ids=["one queue", "every queue"])
 async def test_doze(look, queues):
-    seen = await look("doze", queues, 2000)
+    seen = await look("announce_sleep", queues, 2000)
     assert seen.walked == {}
     assert seen.pages < 200
 
 
 async def test_in_flight(look):
-    seen = await look("in_flight", [1, 2, 3])
+    seen = await look("still_open", [1, 2, 3])
     assert seen.pages < 10
 
 
@@ -175,7 +175,7 @@ async def test_enqueue(look, delay, key):
 async def test_a_bulk_of_keys(look):
     taken = [f"key {FINISHED + 100 * i}" for i in range(1, 6)]
     wanted = [*taken, *(f"new {i}" for i in range(5))]
-    seen = await look("keys", wanted, list(range(10)), None)
+    seen = await look("take_keys", wanted, list(range(10)), None)
     assert seen.walked == {}
     assert seen.pages < 200
 
@@ -185,20 +185,20 @@ async def test_a_bulk_of_runs(look):
     n = len(lo)
     now = (lo, [start + 500 for start in lo], ["default"] * n, ["work"] * n, [0] * n)
     then = ([start + 100_000 for start in lo], ["2100-01-01"] * n, ["default"] * n, ["work"] * n, [0] * n)
-    seen = await look("runs", *now, *then)
+    seen = await look("insert_runs", *now, *then)
     assert seen.walked == {}
     assert 40 < seen.pages < 400
 
 
 async def test_what_a_running_job_says(look):
-    seen = await look("say", NODE, FINISHED + 5, TOKEN, "log", ["line"] * 10, 0.5, "half", 10_000, before=LEASED)
+    seen = await look("write_log", NODE, FINISHED + 5, TOKEN, "log", ["line"] * 10, 0.5, "half", 10_000, before=LEASED)
     assert seen.walked == {}
     assert seen.pages < 150
 
 
 @pytest.mark.parametrize("state", ["running", "done"])
 async def test_the_record_of_a_run(look, state):
-    seen = await look("note_run", NODE, FINISHED + 5, TOKEN, state, "{}", None, None, before=LEASED)
+    seen = await look("record_run", NODE, FINISHED + 5, TOKEN, state, "{}", None, None, before=LEASED)
     assert seen.walked == {}
     assert seen.pages < 150
 

@@ -16,12 +16,12 @@ async def test_the_youngest_transaction_is_underway_too(direct, conn):
     transaction = other.transaction()
     await transaction.start()
     xid = await other.fetchval("select pg_current_xact_id()::text::int8")
-    found = await conn.fetchval(STATEMENTS["underway"])
+    found = await conn.fetchval(STATEMENTS["open_transactions"])
     assert xid in found
-    assert xid in await conn.fetchval(STATEMENTS["in_flight"], found)
+    assert xid in await conn.fetchval(STATEMENTS["still_open"], found)
     await transaction.commit()
-    assert xid not in await conn.fetchval(STATEMENTS["in_flight"], found)
-    assert xid not in await conn.fetchval(STATEMENTS["underway"])
+    assert xid not in await conn.fetchval(STATEMENTS["still_open"], found)
+    assert xid not in await conn.fetchval(STATEMENTS["open_transactions"])
     await other.close()
 
 
@@ -32,6 +32,6 @@ async def test_older_ones_are_underway_while_younger_ones_come_and_go(direct, co
     xid = await other.fetchval("select pg_current_xact_id()::text::int8")
     for _ in range(3):
         await conn.execute("select pg_current_xact_id()")
-        assert xid in await conn.fetchval(STATEMENTS["underway"])
+        assert xid in await conn.fetchval(STATEMENTS["open_transactions"])
     await transaction.rollback()
     await other.close()

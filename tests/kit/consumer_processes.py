@@ -171,7 +171,7 @@ def without_fence() -> None:
     def careless(room: str, **names: str) -> Mapping[str, str]:
         statements = dict(load(room, **names))
         if room == "howdah.events":
-            statements["settle"] = sql.render(UNFENCED, names)
+            statements["move_checkpoint"] = sql.render(UNFENCED, names)
         return statements
 
     sql.load = careless

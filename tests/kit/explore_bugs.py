@@ -185,7 +185,7 @@ BUGS = [
         world="consumers",
         acts=["follow"],
         against=["follow", "advance"],
-        statement="settle",
+        statement="move_checkpoint",
         changes=[("and k.position = $5", "and $5::int8 is not null")],
     ),
     Bug(

@@ -78,7 +78,7 @@ async def follow(_stand: Stand, conn: Any) -> str:
             for event in events:
                 await conn.execute("insert into applied values ($1)", event["position"])
             given = (NAME, PART, share["node"], share["epoch"], share["position"], safe, len(events), 1.0, here)
-            if not await conn.fetchval(STATEMENTS["settle"], *given):
+            if not await conn.fetchval(STATEMENTS["move_checkpoint"], *given):
                 raise LeaseLost
     except LeaseLost:
         return "lost"

@@ -118,7 +118,7 @@ async def release_other(ground: Any, conn: Any) -> tuple[int, ...]:
 
 
 async def release_unheard(ground: Any, conn: Any) -> tuple[int, ...]:
-    return tuple(await conn.fetchrow(STATEMENTS["release_unheard"], ground.node, ground.token))
+    return tuple(await conn.fetchrow(STATEMENTS["release_unconfirmed"], ground.node, ground.token))
 
 
 async def hold(_ground: Any, conn: Any) -> bool:

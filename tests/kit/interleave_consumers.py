@@ -80,7 +80,7 @@ async def advance(_stand: Stand, conn: Any) -> str:
         async with conn.transaction():
             await conn.execute(f"insert into applied select i from generate_series({AT + 1}, {TO}) i")
             given = (NAME, PART, OWNER, EPOCH, AT, TO, TO - AT, 1.0, await run(conn))
-            if not await conn.fetchval(STATEMENTS["settle"], *given):
+            if not await conn.fetchval(STATEMENTS["move_checkpoint"], *given):
                 raise LeaseLost
     except LeaseLost:
         return "lost"
@@ -93,7 +93,7 @@ async def park(_stand: Stand, conn: Any) -> str:
         async with conn.transaction():
             await conn.execute(STATEMENTS["park"], NAME, PART, FAILED_AT, "E", "m", "t", 2)
             given = (NAME, PART, OWNER, EPOCH, AT, FAILED_AT, 0, 1.0, await run(conn))
-            if not await conn.fetchval(STATEMENTS["settle"], *given):
+            if not await conn.fetchval(STATEMENTS["move_checkpoint"], *given):
                 raise LeaseLost
     except LeaseLost:
         return "lost"
@@ -102,7 +102,7 @@ async def park(_stand: Stand, conn: Any) -> str:
 
 async def fault(_stand: Stand, conn: Any) -> bool:
     given = (NAME, PART, OWNER, EPOCH, 2, True, FAILED_AT, "E", "m", "t", await run(conn))
-    return bool(await conn.fetchval(STATEMENTS["fault"], *given))
+    return bool(await conn.fetchval(STATEMENTS["record_failure"], *given))
 
 
 def assigning(node: int | None) -> Any:
@@ -114,7 +114,7 @@ def assigning(node: int | None) -> Any:
 
 
 async def resign(_stand: Stand, conn: Any) -> int:
-    return int((await conn.fetchrow(STATEMENTS["resign"], OWNER))["freed"])
+    return int((await conn.fetchrow(STATEMENTS["release_partitions"], OWNER))["freed"])
 
 
 def resetting(position: int) -> Any:

@@ -15,7 +15,8 @@ from howdah.cli.parameters import POSITION, as_json, read_ids
 from howdah.cli.selection import confirm
 from howdah.cli.target import Target, targeted, user
 from howdah.errors import HowdahError
-from howdah.events.admin import LARGEST_PAGE, ConsumerRow, LogAdmin, ParkedRow
+from howdah.events.admin import LARGEST_PAGE, ConsumerRow, LogAdmin
+from howdah.events.parked import ParkedRow
 
 COLUMNS: dict[str, Callable[[ConsumerRow], object]] = {
     "name": lambda row: row.name,
@@ -177,7 +178,7 @@ def list_parked(target: Target, name: str | None, after: int, limit: int, as_jso
 
     async def read(admin: LogAdmin) -> Sequence[ParkedRow]:
         if name is not None:
-            await admin.stands(name)  # raises if there is no consumer of this name
+            await admin.progress(name)  # raises if there is no consumer of this name
         return await admin.parked(name, after=after, limit=limit)
 
     found = with_admin(target, read)

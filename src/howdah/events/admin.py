@@ -20,9 +20,10 @@ DEAD = 30.0
 """Seconds without a heartbeat after which a node is shown as dead."""
 LARGEST_PAGE = 1000
 MOST_HOLDERS = 100
-MOST_TOLD = 200
+MOST_AUDITED = 200
 """Largest number of parked events' positions in one audit entry."""
-PATIENCE = 5.0
+READ_TIMEOUT = 5.0
+"""Seconds a read of all consumers may take."""
 
 
 class ConsumerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +116,7 @@ class LogAdmin:
         async with self._reach() as conn:
             frontier = await self._frontier(conn)
             holders = [Holder(**row) for row in await conn.fetch(self._sql["holders"], MOST_HOLDERS)]
-            leading = await conn.fetchrow(self._sql["leading"])
+            leading = await conn.fetchrow(self._sql["leader"])
             identity = await conn.fetchrow(self._sql["identity"])
         return LogStatus(head=frontier.head, frontier=frontier.safe, holders=holders, **leading, **identity)
 
@@ -123,21 +124,21 @@ class LogAdmin:
         """Return every partition of every consumer: owner, position, lag, rate, state, last error."""
         async with self._reach() as conn:
             frontier = await self._frontier(conn)
-            rows = await conn.fetch(self._sql["consumers"], frontier.head, DEAD, timeout=PATIENCE)
+            rows = await conn.fetch(self._sql["consumers"], frontier.head, DEAD, timeout=READ_TIMEOUT)
         found = [ConsumerRow(**row) for row in rows if name is None or row["consumer"] == name]
         if name is not None and not found:
             raise unknown(name)
         return found
 
-    async def stands(self, name: str) -> Any:
+    async def progress(self, name: str) -> Any:
         """Return the position of the partition furthest behind, and whether the consumer is paused or halted."""
         async with self._reach() as conn:
-            return await self._stand(conn, name)
+            return await self._read_progress(conn, name)
 
     async def pause(self, name: str, by: str | None = None) -> None:
         """Pause a consumer on every node; the running batch is finished."""
         async with self._reach() as conn, conn.transaction():
-            was = await self._stand(conn, name)
+            was = await self._read_progress(conn, name)
             await conn.fetchrow(self._sql["pause"], name, by)
             before, after = {"paused": was["paused"]}, {"paused": True}
             await self._trail.record(conn, "pause", "consumer", [name], before=before, after=after)
@@ -145,7 +146,7 @@ class LogAdmin:
     async def resume(self, name: str) -> bool:
         """Resume a paused or halted consumer at its position; return whether it was paused or halted."""
         async with self._reach() as conn, conn.transaction():
-            was = await self._stand(conn, name)
+            was = await self._read_progress(conn, name)
             row = await conn.fetchrow(self._sql["resume"], name)
             if row["was"]:
                 before, after = {"paused": was["paused"], "halted": was["halted"]}, {"paused": False, "halted": False}
@@ -159,7 +160,7 @@ class LogAdmin:
         """
         async with self._reach() as conn, conn.transaction():  # One transaction lies within one run of the server.
             position = await self._position(conn, to)
-            was = await self._stand(conn, name, part)
+            was = await self._read_progress(conn, name, part)
             if not await conn.fetch(self._sql["reset"], name, part, position):
                 raise unknown(name, part)
             before, after = {"position": was["position"]}, {"position": position, "part": part}
@@ -172,7 +173,7 @@ class LogAdmin:
         ``events``: skip only one of these; the consumer may have been fixed meanwhile and fail on another one.
         """
         async with self._reach() as conn, conn.transaction():
-            was = await self._stand(conn, name)
+            was = await self._read_progress(conn, name)
             skipped = sorted(row["position"] for row in await conn.fetch(self._sql["skip"], name, part, events))
             if not skipped and events is not None:
                 those = ", ".join(map(str, events))
@@ -186,7 +187,7 @@ class LogAdmin:
     async def forget(self, name: str) -> None:
         """Delete a consumer that no live node declares, with its checkpoint."""
         async with self._reach() as conn, conn.transaction():
-            was = await self._stand(conn, name)
+            was = await self._read_progress(conn, name)
             if await conn.fetchval(self._sql["forget"], name, DEAD) is None:
                 raise ConfigError(
                     f"consumer {name!r} is still in the code of a live node; deploy without it, then forget it"
@@ -201,7 +202,7 @@ class LogAdmin:
         """
         async with self._reach() as conn, conn.transaction():
             at: dict[str, list[int]] = {}
-            for row in await conn.fetch(self._sql["hold"], [old, new]):
+            for row in await conn.fetch(self._sql["lock_checkpoints"], [old, new]):
                 at.setdefault(row["consumer"], []).append(row["position"])
             for name in (old, new):
                 if name not in at:
@@ -241,17 +242,17 @@ class LogAdmin:
 
     async def _parked(self, verb: str, name: str, positions: Sequence[int] | None) -> Sequence[int]:
         async with self._reach() as conn, conn.transaction():
-            await self._stand(conn, name)
+            await self._read_progress(conn, name)
             chosen = None if positions is None else list(positions)
             did = [row["position"] for row in await conn.fetch(self._sql[verb], name, chosen)]
             if did:
-                after = {"positions": did[:MOST_TOLD]}
+                after = {"positions": did[:MOST_AUDITED]}
                 await self._trail.record(conn, verb, "consumer", [name], after=after, count=len(did))
         return did
 
-    async def _stand(self, conn: Any, name: str, part: int | None = None) -> Any:
-        """As :meth:`stands`, on this connection."""
-        row = await conn.fetchrow(self._sql["stands"], name)
+    async def _read_progress(self, conn: Any, name: str, part: int | None = None) -> Any:
+        """As :meth:`progress`, on this connection."""
+        row = await conn.fetchrow(self._sql["consumer_progress"], name)
         if row is None:
             raise unknown(name, part)
         return row

@@ -169,7 +169,7 @@ class Appender:
         names = list(dict.fromkeys(name for name, _ in streams))
         try:
             async with conn.transaction():
-                heads = await conn.fetch(self._sql["heads"], *columns(names, 2))
+                heads = await conn.fetch(self._sql["stream_versions"], *columns(names, 2))
                 versions = {(row["stream_type"], row["stream_id"]): row["version"] for row in heads}
                 lines = _lines(streams, versions, by)
                 while chunk := b"".join(islice(lines, CHUNK)):

@@ -54,9 +54,9 @@ class Handled(Job, gc=False):
 class Batch:
     """Events that one consumer handles together."""
 
-    def __init__(self, consumer: Consumer, share: Partition, events: Sequence[Event]) -> None:
+    def __init__(self, consumer: Consumer, partition: Partition, events: Sequence[Event]) -> None:
         self._consumer = consumer
-        self._share = share
+        self._partition = partition
         self.events = events
         self.at = 0
         """The event being handled, or the first that was not."""
@@ -186,7 +186,7 @@ class Batch:
             kind=self._consumer.name,
             attempt=1,
             max_attempts=self._consumer.options.max_failures,
-            token=self._share.epoch,
+            token=self._partition.epoch,
             payload=b"{}",
             trace=event.trace,
         )

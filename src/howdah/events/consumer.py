@@ -113,16 +113,18 @@ class ConsumerOptions:
 
 def options_of(name: str, settings: ConsumerSettings, types: EventTypes) -> ConsumerOptions:
     """Return the validated options of a consumer, or raise :class:`ConfigError`."""
-    said: dict[str, Any] = dict(settings)
+    values: dict[str, Any] = dict(settings)
     for scope in ("only", "types"):
-        if said.get(scope) is not None and not (isinstance(said[scope], Iterable) and not isinstance(said[scope], str)):
-            raise ConfigError(f"consumer {name!r}: {scope} takes a list, got the single {said[scope]!r}")
-    if said.get("only") is not None:
-        said["only"] = tuple(said["only"])
-    if said.get("types") is not None:
-        said["types"] = tuple(types.name(each) for each in said["types"])
+        if values.get(scope) is not None and not (
+            isinstance(values[scope], Iterable) and not isinstance(values[scope], str)
+        ):
+            raise ConfigError(f"consumer {name!r}: {scope} takes a list, got the single {values[scope]!r}")
+    if values.get("only") is not None:
+        values["only"] = tuple(values["only"])
+    if values.get("types") is not None:
+        values["types"] = tuple(types.name(each) for each in values["types"])
     try:
-        return ConsumerOptions(**said)
+        return ConsumerOptions(**values)
     except TypeError as error:
         raise ConfigError(f"consumer {name!r} has invalid options: {error}") from None
 

@@ -40,7 +40,7 @@ class NodeConsumers:
         self, consumers: Mapping[str, Consumer], decoder: Decoder, context: NodeContext, drain_group: DrainGroup
     ) -> None:
         self._drain_group = drain_group
-        self._far = 0
+        self._progress = 0
         self._consumers = consumers
         self._decoder = decoder
         self._context = context
@@ -48,17 +48,19 @@ class NodeConsumers:
         self._sql = sql.load("howdah.events", schema=context.database.schema)
         self._session = Session(context.database, "consumers")
         self._listener = (
-            Listener(context.database, channel(context.database.schema), self._heard) if self._options.notify else None
+            Listener(context.database, channel(context.database.schema), self._on_notify)
+            if self._options.notify
+            else None
         )
-        self._dispatcher = Dispatcher(context.database, interval=self._options.dispatch, hears=self._hears)
+        self._dispatcher = Dispatcher(context.database, interval=self._options.dispatch, listening=self._listening)
         self._runners: dict[tuple[str, int], tuple[PartitionConsumer, asyncio.Task[None]]] = {}
         self._declared: dict[str, str] = {}
         """The digest of each consumer's filter."""
         self._declared_in: int | None = None
         """The run of the server in which these declarations were last written."""
         self._pool: Any = None
-        self._called = asyncio.Event()
-        self._poked = asyncio.Event()
+        self._lead_now = asyncio.Event()
+        self._sync_now = asyncio.Event()
         self._stopping = asyncio.Event()
         self._over = asyncio.Event()
         self._now = self._resigned = False
@@ -93,14 +95,14 @@ class NodeConsumers:
         size = min(MOST_CONNECTIONS, 2 * sum(each.options.partitions for each in self._consumers.values()) + 1)
         await self._declare(self._consumers)
         self._pool = await database.pool(size, command_timeout=None)  # Last: a repeated start would open a second one.
-        crown: Leadership = (
+        leadership: Leadership = (
             LeaseLeadership(
                 self._session, self._sql, self._context.node, lease=3 * options.rebalance, dead=options.lease
             )
             if options.leader == "lease"
             else AdvisoryLeadership(database, self._sql, self._context.node, lease=3 * options.rebalance)
         )
-        self.leader = Leader(database, self._session, crown, self._context.node, dead=options.lease)
+        self.leader = Leader(database, self._session, leadership, self._context.node, dead=options.lease)
 
     async def run(self) -> None:
         """Consume until :meth:`stop` (with ``--drain``: until everything here has caught up)."""
@@ -134,7 +136,7 @@ class NodeConsumers:
         try:
             if self.leader:
                 await self.leader.close()  # Before the other nodes are woken, so that one of them can lead.
-            await self._session.fetch(self._sql["resign"], self._context.node, timeout=3)
+            await self._session.fetch(self._sql["release_partitions"], self._context.node, timeout=3)
             self._resigned = True
         except Exception as error:
             log.warning("could not release the partitions and the leadership: %s", error)
@@ -145,7 +147,7 @@ class NodeConsumers:
     async def _sync_until_stopped(self) -> None:
         outage = Outage("consumers")
         while not self._stopping.is_set():
-            self._poked.clear()
+            self._sync_now.clear()
             try:
                 await self._sync()
                 drained = self._options.drain and self._failure is None and await self._drained()
@@ -158,36 +160,36 @@ class NodeConsumers:
                 raise self._failure  # on_failure='stop_worker': the consumer stops the node.
             if drained:
                 return
-            await wait_any(pause, self._poked, self._stopping)
+            await wait_any(pause, self._sync_now, self._stopping)
 
     async def _sync(self) -> None:
         """Start newly assigned partitions and stop lost ones; a partition that changed in any way is restarted."""
-        mine = {share.key: share for share in await self._shares() if share.consumer in self._consumers}
+        mine = {each.key: each for each in await self._owned_partitions() if each.consumer in self._consumers}
         for key, (runner, task) in list(self._runners.items()):
-            share = mine.get(key)
+            partition = mine.get(key)
             if task.done():
                 del self._runners[key]
                 if not task.cancelled() and (error := task.exception()):
                     self._failure = error
-            elif share is None or share.idle or (share.epoch, share.run) != (runner.share.epoch, runner.share.run):
+            elif partition is None or partition.idle or partition.version != runner.partition.version:
                 runner.stop()
-            elif share.wanted:
+            elif partition.wanted:
                 runner.retry_parked()
-        for key, share in mine.items():
-            if key not in self._runners and not share.idle and self._failure is None:
-                self._start(key, share)
+        for key, partition in mine.items():
+            if key not in self._runners and not partition.idle and self._failure is None:
+                self._start(key, partition)
 
-    async def _shares(self) -> list[Partition]:
+    async def _owned_partitions(self) -> list[Partition]:
         """Return the partitions this node owns. A node whose row was pruned announces its consumers again."""
-        rows = [dict(row) for row in await self._session.fetch(self._sql["shares"], self._context.node)]
+        rows = [dict(row) for row in await self._session.fetch(self._sql["owned_partitions"], self._context.node)]
         announced, run = {row.pop("announced") for row in rows}, rows[0]["run"]
         if announced != {True} and not self._resigned:
             await self._announce()
         if run is not None and run != self._declared_in and not self._resigned:
             # A promoted standby may lack the newest declarations, and the leader assigns only declared consumers.
-            forgotten = await self._session.fetch(self._sql["forgotten"], _json(self._declared))
-            if forgotten:
-                await self._declare([row["name"] for row in forgotten])
+            missing = await self._session.fetch(self._sql["missing_declarations"], _json(self._declared))
+            if missing:
+                await self._declare([row["name"] for row in missing])
             self._declared_in = run
         await self._agree(run)
         return [Partition(**row) for row in rows if row["consumer"] is not None]
@@ -195,17 +197,17 @@ class NodeConsumers:
     async def _agree(self, run: int | None) -> None:
         """Ensure that the frontier was read in the same run of the server as the partitions."""
         if run is not None and self._dispatcher.frontier.run != run:
-            await self._dispatcher.look()
+            await self._dispatcher.poll()
         if run is None or self._dispatcher.frontier.run != run:
             self._session.drop()
             self._dispatcher.drop()
             await self._pool.expire_connections()
             raise DatabaseUnreachable("the server was restarted or replaced just now")
 
-    def _start(self, key: tuple[str, int], share: Partition) -> None:
+    def _start(self, key: tuple[str, int], partition: Partition) -> None:
         runner = PartitionConsumer(
-            self._consumers[share.consumer],
-            share,
+            self._consumers[partition.consumer],
+            partition,
             node=self._context.node,
             pool=self._pool,
             sql=self._sql,
@@ -213,23 +215,23 @@ class NodeConsumers:
             dispatcher=self._dispatcher,
             idle=IDLE * self._options.lease,
         )
-        task = asyncio.create_task(runner.run(), name=f"howdah consumer {share.name}")
+        task = asyncio.create_task(runner.run(), name=f"howdah consumer {partition.name}")
         self._runners[key] = (runner, task)
-        task.add_done_callback(lambda _task: self._poked.set())
+        task.add_done_callback(lambda _task: self._sync_now.set())
 
     async def _drained(self) -> bool:
         """Return whether everything that can be consumed here has been, and no other part of this node is busy."""
-        if (far := sum(runner.position for runner in self.runners)) != self._far:
-            self._far = far
+        if (progress := sum(runner.position for runner in self.runners)) != self._progress:
+            self._progress = progress
             self._drain_group.active()
         since = self._drain_group.activity
-        await self._dispatcher.look()
+        await self._dispatcher.poll()
         rows = await self._session.fetch(self._sql["owners"])
         mine = [row for row in rows if row["consumer"] in self._consumers]
         if any(row["node"] is None or row["upto"] is not None for row in mine):
-            self._called.set()  # A leader has to assign it first.
+            self._lead_now.set()  # A leader has to assign it first.
             return False
-        busy = {share.key for share in await self._shares() if not share.idle}
+        busy = {each.key for each in await self._owned_partitions() if not each.idle}
         caught_up = all(key in self._runners and self._runners[key][0].caught_up for key in busy)
         return caught_up and self._drain_group.idle(self, since)
 
@@ -253,7 +255,7 @@ class NodeConsumers:
         assert self.leader is not None
         outage = Outage("leader")
         while not self._over.is_set():  # Also while draining: no other node can lead before this one resigns.
-            self._called.clear()
+            self._lead_now.clear()
             try:
                 await self.leader.tick()
             except Exception as error:
@@ -261,8 +263,8 @@ class NodeConsumers:
             else:
                 outage.heal()
                 pause = self._options.rebalance
-                self._poked.set()
-            await wait_any(pause, self._called, self._over)
+                self._sync_now.set()
+            await wait_any(pause, self._lead_now, self._over)
 
     async def _declare(self, names: Iterable[str]) -> None:
         """Make these consumers known to the database, and this node as one that has them."""
@@ -277,16 +279,16 @@ class NodeConsumers:
         partitions = {name: each.options.partitions for name, each in self._consumers.items()}
         await self._session.fetch(self._sql["announce"], self._context.node, _json(partitions), _json(self._declared))
 
-    def _hears(self) -> bool:
+    def _listening(self) -> bool:
         return self._listener is not None and not self._listener.deaf
 
-    def _heard(self, payload: str | None) -> None:
+    def _on_notify(self, payload: str | None) -> None:
         if payload in (None, "assign"):
-            self._called.set()
+            self._lead_now.set()
         if payload in (None, "assign", "assigned"):
-            self._poked.set()
+            self._sync_now.set()
         if payload in (None, ""):
-            self._dispatcher.ring()
+            self._dispatcher.wake()
 
 
 def _json(value: object) -> str:

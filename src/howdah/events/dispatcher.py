@@ -16,9 +16,10 @@ from howdah.loops import Outage, wait_any
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
 
-SIGN = 2000
+REQUEST_TTL = 2000
 """Milliseconds a wake-up request lasts; every poll before a sleep renews it."""
 RECONCILE = 1.0
+"""Seconds between polls while wake-ups arrive."""
 FLOWING = 0.02
 """Seconds between polls while events flow."""
 RAMP = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
@@ -28,35 +29,35 @@ RAMP = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
 class Dispatcher:
     """One poll for all consumers: they wait here until the frontier is beyond their position."""
 
-    def __init__(self, database: Database, *, interval: float, hears: Callable[[], bool]) -> None:
+    def __init__(self, database: Database, *, interval: float, listening: Callable[[], bool]) -> None:
         self._session = Session(database, "frontier")
-        self._sql = sql.load("howdah.events", schema=database.schema)["look"]
+        self._sql = sql.load("howdah.events", schema=database.schema)["poll_frontier"]
         self._interval = interval
-        self._hears = hears
-        self._rung = asyncio.Event()
-        self._news = asyncio.Event()
+        self._listening = listening
+        self._woken = asyncio.Event()
+        self._moved = asyncio.Event()
         self._held = 0
         self._moved_at = time.monotonic()
         self.frontier = UNSEEN
         """The frontier of the last poll, with the run of the server it was read in."""
-        self.looks = 0
+        self.polls = 0
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Poll now: a transaction appended, or may have."""
-        self._rung.set()
+        self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Poll until ``stop``; survives every outage."""
         outage = Outage("frontier")
         while not stop.is_set():
-            self._rung.clear()
+            self._woken.clear()
             try:
-                pause = await self._look_and_rest()
+                pause = await self._poll_once()
             except Exception as error:
                 pause = outage.fail(error)
             else:
                 outage.heal()
-            await wait_any(pause, self._rung, stop)
+            await wait_any(pause, self._woken, stop)
         await self._session.close()
 
     async def wait(self, beyond: int, seconds: float, *others: asyncio.Event) -> bool:
@@ -64,21 +65,24 @@ class Dispatcher:
 
         ``others`` end the wait as well.
         """
-        news = self._news  # Taken before the comparison, so that a frontier that moves meanwhile is not missed.
+        moved = self._moved  # Taken before the comparison, so that a frontier that moves meanwhile is not missed.
         if self.frontier.safe <= beyond:
-            await wait_any(seconds, news, *others)
+            await wait_any(seconds, moved, *others)
         return self.frontier.safe > beyond
 
-    async def look(self, sign: int = 0) -> bool:
-        """Poll once; return whether the frontier moved, or the server was replaced or restarted."""
+    async def poll(self, request: int = 0) -> bool:
+        """Poll once; return whether the frontier moved, or the server was replaced or restarted.
+
+        ``request``: milliseconds to request wake-ups for.
+        """
         before = self.frontier
-        self.frontier = LogView(*await self._session.fetchrow(self._sql, sign))
-        self.looks += 1
+        self.frontier = LogView(*await self._session.fetchrow(self._sql, request))
+        self.polls += 1
         if (self.frontier.safe, self.frontier.run) == (before.safe, before.run):
             return False
         self._held, self._moved_at = 0, time.monotonic()
-        self._news.set()
-        self._news = asyncio.Event()
+        self._moved.set()
+        self._moved = asyncio.Event()
         return True
 
     def drop(self) -> None:
@@ -86,17 +90,17 @@ class Dispatcher:
         self._session.drop()
         self.frontier = UNSEEN
 
-    async def _look_and_rest(self) -> float:
+    async def _poll_once(self) -> float:
         """Poll, and return the seconds until the next poll."""
-        if await self.look():
+        if await self.poll():
             return FLOWING
-        hears = self._hears()
+        listening = self._listening()
         if time.monotonic() - self._moved_at < FLOWING:
             rest = FLOWING  # Quick polls find nothing even while events flow, and must not request a wake-up.
-        elif hears and await self.look(SIGN):
+        elif listening and await self.poll(REQUEST_TTL):
             return FLOWING
         else:
-            rest = RECONCILE if hears else self._interval
+            rest = RECONCILE if listening else self._interval
         if not self.frontier.held:
             self._held = 0
             return rest

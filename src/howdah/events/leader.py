@@ -76,7 +76,9 @@ class AdvisoryLeadership:
             self._mine = bool(await self._session.fetchval(self._sql["try_lock"], self._key, idle))
         if not self._mine:
             return None
-        term: datetime | None = await self._session.fetchval(self._sql["crown"], self._node, self._lease, self._key)
+        term: datetime | None = await self._session.fetchval(
+            self._sql["record_leader"], self._node, self._lease, self._key
+        )
         return term if self._mine else None  # The session may just have broken.
 
     async def close(self) -> None:
@@ -89,13 +91,13 @@ class AdvisoryLeadership:
 class Leader:
     """Tries to lead, and as the leader assigns the partitions."""
 
-    def __init__(self, database: Database, session: Session, crown: Leadership, node: int, *, dead: float) -> None:
+    def __init__(self, database: Database, session: Session, leadership: Leadership, node: int, *, dead: float) -> None:
         self._session = session
-        self._crown = crown
+        self._leadership = leadership
         self._node = node
         self._dead = dead
         self._sql = sql.load("howdah.events", schema=database.schema)
-        self._told: list[str] = []
+        self._unassigned: list[str] = []
         self._barred: set[tuple[str, int]] = set()
         """Consumers and nodes already warned about."""
         self._uneven: set[str] = set()
@@ -105,7 +107,7 @@ class Leader:
     async def tick(self) -> None:
         """Try to lead; as the leader, rebalance."""
         try:
-            term = await self._crown.lead()
+            term = await self._leadership.lead()
         except BaseException:
             self._set(False)
             raise
@@ -116,11 +118,11 @@ class Leader:
     async def close(self) -> None:
         """Give up the leadership."""
         self._set(False)
-        await self._crown.close()
+        await self._leadership.close()
 
     async def rebalance(self, term: datetime) -> None:
         """Apply the declared numbers of partitions and assign each to a live, able node; no effect in another term."""
-        await self._judge()
+        await self._replace_declarations()
         nodes = await self._session.fetch(self._sql["candidates"], self._dead)
         drains = {
             row["id"] for row in nodes if row["drains"]
@@ -140,14 +142,14 @@ class Leader:
         if moves:
             await self._session.fetch(self._sql["assign"], *columns(moves, 3), self._node, term)
         unassigned = sorted({name for (name, _), node in plan.items() if node is None})
-        if moves or unassigned != self._told:
-            self._told = unassigned
+        if moves or unassigned != self._unassigned:
+            self._unassigned = unassigned
             telemetry.emit("consumer.assign", moves=len(moves), unassigned=unassigned)
 
-    async def _judge(self) -> None:
+    async def _replace_declarations(self) -> None:
         """Decide which declaration of a consumer is current, and warn of nodes that declared another one."""
         try:
-            rows = await self._session.fetch(self._sql["judge"], self._dead)
+            rows = await self._session.fetch(self._sql["replace_declarations"], self._dead)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             return  # A node is declaring right now: retry at the next tick.
         found = {(row["consumer"], row["node"]) for row in rows}

@@ -16,7 +16,7 @@ from howdah.events.read import EventReader, Frontier
 from howdah.postgres.database import Database
 from howdah.store import Transaction
 
-LOOKS = (0.005, 0.01, 0.02, 0.05, 0.1)
+POLL_INTERVALS = (0.005, 0.01, 0.02, 0.05, 0.1)
 """Seconds between polls of a checkpoint in ``wait_for``."""
 
 
@@ -139,9 +139,9 @@ class Log:
         Raises ``TimeoutError`` after ``timeout`` seconds, and :class:`HowdahError` at once when the consumer is halted.
         """
         wanted = position.position if isinstance(position, Appended) else position
-        admin, began, look = self._here().admin, time.monotonic(), 0
+        admin, began, polls = self._here().admin, time.monotonic(), 0
         while True:
-            row = await admin.stands(consumer)
+            row = await admin.progress(consumer)
             if row["position"] >= wanted:
                 return
             if row["halted"]:
@@ -151,8 +151,8 @@ class Log:
                 raise TimeoutError(
                     f"consumer {consumer!r} is at {row['position']}{resting}, not at {wanted}, after {timeout:g} s"
                 )
-            await asyncio.sleep(LOOKS[min(look, len(LOOKS) - 1)])
-            look += 1
+            await asyncio.sleep(POLL_INTERVALS[min(polls, len(POLL_INTERVALS) - 1)])
+            polls += 1
 
     def _names(self, types: Iterable[type | str] | None) -> list[str] | None:
         if isinstance(types, str | type):

@@ -51,7 +51,7 @@ class ParkedEvents:
         pool: Any,
         sql: Mapping[str, str],
         consumer: Consumer,
-        share: Partition,
+        partition: Partition,
         *,
         node: int,
         decoder: Decoder,
@@ -60,7 +60,7 @@ class ParkedEvents:
         self._pool = pool
         self._sql = sql
         self._consumer = consumer
-        self._share = share
+        self._partition = partition
         self._node = node
         self._decoder = decoder
         self._idle = idle
@@ -71,7 +71,7 @@ class ParkedEvents:
         """Set an event aside and move the checkpoint past it, in one transaction."""
 
         async def body(tx: Transaction) -> None:
-            await tx.execute(self._sql["park"], *self._share.key, position, *words, failures)
+            await tx.execute(self._sql["park"], *self._partition.key, position, *words, failures)
 
         await transact(self._pool, self._idle, body, lambda conn, _result: settle(conn))
 
@@ -79,20 +79,20 @@ class ParkedEvents:
         """Retry the requested events; those that fail again stay parked."""
         while True:
             async with self._pool.acquire() as conn:
-                rows = await conn.fetch(self._sql["wanted"], *self._share.key, MOST, self._share.run)
+                rows = await conn.fetch(self._sql["parked_to_retry"], *self._partition.key, MOST, self._partition.run)
             for event in events_of(rows, self._decoder):
                 await self._retry(event)
             if len(rows) < MOST:
                 return
 
     async def _retry(self, event: Event) -> None:
-        share, batch = self._share, Batch(self._consumer, self._share, [event])
+        partition, batch = self._partition, Batch(self._consumer, self._partition, [event])
 
         async def unpark(conn: Any) -> None:
             if not await conn.fetchval(
-                self._sql["unpark"], *share.key, self._node, share.epoch, event.position, share.run
+                self._sql["unpark"], *partition.key, self._node, partition.epoch, event.position, partition.run
             ):
-                raise lost(share)
+                raise lost(partition)
 
         try:
             await batch.run(self._pool, self._idle, unpark, careful=False)
@@ -103,8 +103,8 @@ class ParkedEvents:
                 return
             telemetry.emit(
                 "consumer.park",
-                consumer=share.consumer,
-                part=share.part,
+                consumer=partition.consumer,
+                part=partition.part,
                 position=event.position,
                 failures=1,
                 error=batch.raised,
@@ -115,9 +115,9 @@ class ParkedEvents:
 
         It is not inserted again: its partition may have moved and the new owner may have handled it, or it was dropped.
         """
-        share, words = self._share, describe(error)
+        partition, words = self._partition, describe(error)
         async with self._pool.acquire() as conn:
             kept = await conn.fetchval(
-                self._sql["repark"], *share.key, self._node, share.epoch, event.position, share.run, *words
+                self._sql["repark"], *partition.key, self._node, partition.epoch, event.position, partition.run, *words
             )
         return kept is not None

@@ -36,6 +36,11 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
         return self.consumer, self.part
 
     @property
+    def version(self) -> tuple[int, int]:
+        """Changes whenever its owner must stop consuming it and start again."""
+        return self.epoch, self.run
+
+    @property
     def name(self) -> str:
         """The displayed name."""
         return self.consumer if self.partitions == 1 else f"{self.consumer}#{self.part}"
@@ -46,9 +51,9 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
         return self.paused or self.halted
 
 
-def lost(share: Partition) -> LeaseLost:
+def lost(partition: Partition) -> LeaseLost:
     """Return the error for a partition that another node owns now."""
-    return LeaseLost(f"consumer {share.name} is no longer ours, or was moved")
+    return LeaseLost(f"consumer {partition.name} is no longer ours, or was moved")
 
 
 RESTARTED = "the server was restarted or replaced"
@@ -62,30 +67,30 @@ class CheckpointRejected(Exception):
 class Checkpoint:
     """The stored position of a partition. It moves only in the partition's run of the server and under its epoch."""
 
-    def __init__(self, sql: Mapping[str, str], share: Partition, node: int) -> None:
+    def __init__(self, sql: Mapping[str, str], partition: Partition, node: int) -> None:
         self._sql = sql
-        self._share = share
+        self._partition = partition
         self._node = node
         self._rate = Rate()
-        self.position = share.position
+        self.position = partition.position
         self.moved_at = time.monotonic()
 
-    async def settle(self, conn: Any, to: int, events: int) -> None:
+    async def move(self, conn: Any, to: int, events: int) -> None:
         """Move the checkpoint, as the last statement of a batch, or raise :class:`LeaseLost`; the caller commits."""
-        share = self._share
-        settled = await conn.fetchval(
-            self._sql["settle"],
-            *share.key,
+        partition = self._partition
+        moved = await conn.fetchval(
+            self._sql["move_checkpoint"],
+            *partition.key,
             self._node,
-            share.epoch,
+            partition.epoch,
             self.position,
             to,
             events,
             self._rate.add(events),
-            share.run,
+            partition.run,
         )
-        if not settled:
-            raise lost(share)
+        if not moved:
+            raise lost(partition)
 
     def commit(self, to: int) -> None:
         """Take over the new position after the commit."""

@@ -32,7 +32,7 @@ class PartitionConsumer:
     def __init__(
         self,
         consumer: Consumer,
-        share: Partition,
+        partition: Partition,
         *,
         node: int,
         pool: Any,
@@ -41,25 +41,25 @@ class PartitionConsumer:
         dispatcher: Dispatcher,
         idle: float,
     ) -> None:
-        self.consumer, self.share = consumer, share
+        self.consumer, self.partition = consumer, partition
         self._options = consumer.options
         self._node, self._pool, self._sql = node, pool, sql
         self._dispatcher, self._idle = dispatcher, idle
-        self._follower = EventPrefetch(pool, sql, consumer, share, decoder)
-        self._parked = ParkedEvents(pool, sql, consumer, share, node=node, decoder=decoder, idle=idle)
-        self._who = {"consumer": share.consumer, "part": share.part}
-        self._pace = PollInterval(self._options.poll, self._options.max_poll, self._options.pause)
-        self._checkpoint = Checkpoint(sql, share, node)
-        self._outage = Outage(f"consumer {share.name}")
+        self._prefetch = EventPrefetch(pool, sql, consumer, partition, decoder)
+        self._parked = ParkedEvents(pool, sql, consumer, partition, node=node, decoder=decoder, idle=idle)
+        self._labels = {"consumer": partition.consumer, "part": partition.part}
+        self._poll_interval = PollInterval(self._options.poll, self._options.max_poll, self._options.pause)
+        self._checkpoint = Checkpoint(sql, partition, node)
+        self._outage = Outage(f"consumer {partition.name}")
         self._stop = asyncio.Event()
         self._wanted = asyncio.Event()
-        if share.wanted:
+        if partition.wanted:
             self._wanted.set()
-        self.position = share.position
+        self.position = partition.position
         """The position in memory; the stored one may be behind while only events out of scope are passed."""
         # The node stopped because of this consumer and was started again, so the failures count from zero.
-        self._failures = 0 if self._options.on_failure == "stop_worker" else share.failures
-        self._narrow: int | None = 1 if share.failures else None
+        self._failures = 0 if self._options.on_failure == "stop_worker" else partition.failures
+        self._batch_limit: int | None = 1 if partition.failures else None
         """Largest size of the next batch, after a failure."""
         self._breaks = 0
         self._resting = False
@@ -70,7 +70,7 @@ class PartitionConsumer:
     @property
     def caught_up(self) -> bool:
         """True if it has nothing to do now."""
-        if self._dispatcher.frontier.run != self.share.run:
+        if self._dispatcher.frontier.run != self.partition.run:
             return False
         if self.ended is not None or self._resting:
             return True
@@ -90,7 +90,7 @@ class PartitionConsumer:
 
     async def run(self) -> None:
         """Consume until stopped; also returns when the partition is lost or halted."""
-        telemetry.emit("consumer.start", **self._who, position=self.position)
+        telemetry.emit("consumer.start", **self._labels, position=self.position)
         try:
             while not self._stop.is_set():
                 await self._turn()
@@ -101,20 +101,20 @@ class PartitionConsumer:
         except CheckpointRejected as end:
             self.ended = str(end)
         finally:
-            await self._follower.close()
-            telemetry.emit("consumer.stop", **self._who, reason=self.ended or "broken off")
+            await self._prefetch.close()
+            telemetry.emit("consumer.stop", **self._labels, reason=self.ended or "broken off")
 
     async def _rest(self, seconds: float) -> None:
         """Wait for new events or for the poll interval, whichever ends first."""
         if not self._all_saved:
             seconds = min(seconds, SAVE_AFTER)
-        upto = self.share.upto
+        upto = self.partition.upto
         beyond = self.position if upto is None or self.position < upto else END
         if seconds > 0:
             if await self._dispatcher.wait(beyond, seconds, self._stop, self._wanted):
-                self._pace.woken()
+                self._poll_interval.woken()
             elif not self._stop.is_set():
-                await self._dispatcher.look()
+                await self._dispatcher.poll()
 
     async def _turn(self) -> None:
         """Handle one batch, if there is one, and wait for the next."""
@@ -135,24 +135,24 @@ class PartitionConsumer:
             self._wanted.clear()
             await self._parked.retry()
         end = self._end()
-        if self._dispatcher.frontier.run != self.share.run:
+        if self._dispatcher.frontier.run != self.partition.run:
             raise CheckpointRejected(
                 RESTARTED
             )  # The position in memory may be beyond any position this server has given out.
         if end <= self.position:
             await self._save(after=SAVE_AFTER)
-            return self._pace.nothing()
-        page = await self._follower.read(self.position, end, self._narrow or self._options.batch)
+            return self._poll_interval.nothing()
+        page = await self._prefetch.read(self.position, end, self._batch_limit or self._options.batch)
         if not page.events:
             self.position = page.to
             await self._save(after=SAVE_AFTER)
-            return 0.0 if page.full else self._pace.nothing()
-        if page.full and not self._narrow:
-            self._follower.read_ahead(page.to, end, self._options.batch)
+            return 0.0 if page.full else self._poll_interval.nothing()
+        if page.full and not self._batch_limit:
+            self._prefetch.read_ahead(page.to, end, self._options.batch)
         if not await self._apply(page):
             return 0.0
-        self._narrow = None
-        pause = self._pace.some(full=page.full)
+        self._batch_limit = None
+        pause = self._poll_interval.some(full=page.full)
         if page.full:
             await wait(self._stop, pause)
             return 0.0
@@ -161,79 +161,79 @@ class PartitionConsumer:
     def _end(self) -> int:
         """Return the last position it may consume now."""
         safe = self._dispatcher.frontier.safe
-        return safe if self.share.upto is None else min(safe, self.share.upto)
+        return safe if self.partition.upto is None else min(safe, self.partition.upto)
 
     # ---------------------------------------------------------------- a batch and its checkpoint
 
     async def _apply(self, page: EventPage) -> bool:
         """Handle a page; return whether all of it was committed."""
-        batch = Batch(self.consumer, self.share, page.events)
+        batch = Batch(self.consumer, self.partition, page.events)
         try:
             await self._commit(batch, page.to, careful=False)
         except (LeaseLost, *NO_ROOM):
             raise
         except Exception as error:
-            if batch.raised is None and not self._suspect(batch):
+            if batch.raised is None and not self._count_break(batch):
                 raise
-            blamed = batch.raised or error
+            cause = batch.raised or error
         else:
             return True
-        await self._find(batch, page.to, blamed)
+        await self._find_failing(batch, page.to, cause)
         return False
 
-    async def _find(self, batch: Batch, to: int, error: BaseException) -> None:
+    async def _find_failing(self, batch: Batch, to: int, error: BaseException) -> None:
         """After a rollback: find the event that fails, and commit those before it."""
         if len(batch.events) == 1:
-            await self._blame(batch.events[0], error)
+            await self._record_failure(batch.events[0], error)
             return
         if not isinstance(error, Overran):  # Running them one by one would take as long.
-            batch = Batch(self.consumer, self.share, batch.events)
+            batch = Batch(self.consumer, self.partition, batch.events)
             try:
                 await self._commit(batch, to, careful=True)
             except (LeaseLost, *NO_ROOM):
                 raise
             except Exception:
-                if batch.raised is None and not self._suspect(batch):
+                if batch.raised is None and not self._count_break(batch):
                     raise
             else:
                 if batch.raised is not None and not isinstance(batch.raised, NO_ROOM):
-                    await self._blame(batch.events[batch.at], batch.raised)
+                    await self._record_failure(batch.events[batch.at], batch.raised)
                 return
-        self._narrow = batch.fewer
+        self._batch_limit = batch.fewer
 
-    def _suspect(self, batch: Batch) -> bool:
+    def _count_break(self, batch: Batch) -> bool:
         """Count a broken connection. Several in a row during the same handler count as the handler's failure."""
         if batch.handled or not (batch.handling or batch.at):
             return False
         self._breaks += 1
-        self._narrow = batch.fewer
+        self._batch_limit = batch.fewer
         return self._breaks >= BREAKS
 
     async def _commit(self, batch: Batch, to: int, *, careful: bool) -> None:
         """Handle a batch and move the checkpoint in one transaction."""
         began = time.monotonic()
 
-        async def settle(conn: Any) -> None:
+        async def move(conn: Any) -> None:
             nonlocal to
             if batch.raised is not None:  # Careful mode: settle the events before the failing one.
                 to = batch.events[batch.at - 1].position if batch.at else self._checkpoint.position
             if to != self._checkpoint.position:
-                await self._checkpoint.settle(conn, to, batch.at)
+                await self._checkpoint.move(conn, to, batch.at)
 
-        await batch.run(self._pool, self._idle, settle, careful=careful)
+        await batch.run(self._pool, self._idle, move, careful=careful)
         if to != self._checkpoint.position:
             self.position = to
         self._checkpoint.commit(to)
         if batch.at:
             self._failures = self._breaks = 0
             seconds = self._checkpoint.moved_at - began
-            telemetry.emit("consumer.batch", **self._who, events=batch.at, position=to, seconds=seconds)
+            telemetry.emit("consumer.batch", **self._labels, events=batch.at, position=to, seconds=seconds)
 
     async def _save(self, *, after: float = 0.0) -> None:
         """Save the checkpoint when only events out of scope were passed."""
         if not self._all_saved and time.monotonic() - self._checkpoint.moved_at >= after:
             async with self._pool.acquire() as conn:
-                await self._checkpoint.settle(conn, self.position, 0)
+                await self._checkpoint.move(conn, self.position, 0)
             self._checkpoint.commit(self.position)
 
     async def _save_at_last(self) -> None:
@@ -247,49 +247,49 @@ class PartitionConsumer:
 
     # ---------------------------------------------------------------- failures
 
-    async def _blame(self, event: Event, error: BaseException) -> None:
+    async def _record_failure(self, event: Event, error: BaseException) -> None:
         """Count a failure; after ``max_failures`` apply the consumer's ``on_failure`` policy."""
-        options, share = self._options, self.share
-        self._narrow = 1
+        options, partition = self._options, self.partition
+        self._batch_limit = 1
         failures = options.max_failures if isinstance(error, Poison) else self._failures + 1
         over = failures >= options.max_failures
         words = describe(error)
         if over and options.on_failure == "park":
             to = event.position
-            await self._parked.park(to, words, failures, lambda conn: self._checkpoint.settle(conn, to, 0))
+            await self._parked.park(to, words, failures, lambda conn: self._checkpoint.move(conn, to, 0))
             self._checkpoint.commit(to)
             self.position = to
-            self._failures, self._narrow = 0, None
-            telemetry.emit("consumer.park", **self._who, position=event.position, failures=failures, error=error)
+            self._failures, self._batch_limit = 0, None
+            telemetry.emit("consumer.park", **self._labels, position=event.position, failures=failures, error=error)
             return
         halted = over and options.on_failure == "halt"
         async with (
             self._pool.acquire() as conn
         ):  # If this statement fails, the database is the cause and no failure is counted.
             noted = await conn.fetchval(
-                self._sql["fault"],
-                *share.key,
+                self._sql["record_failure"],
+                *partition.key,
                 self._node,
-                share.epoch,
+                partition.epoch,
                 failures,
                 halted,
                 event.position,
                 *words,
-                share.run,
+                partition.run,
             )
         if not noted:
-            raise lost(share)
+            raise lost(partition)
         self._failures = failures
         asked = retry_after(error)
         pause = options.retry.delay(failures) if asked is None else asked
-        facts = self._who | {"position": event.position, "failures": failures, "error": error}
+        facts = self._labels | {"position": event.position, "failures": failures, "error": error}
         telemetry.emit("consumer.fail", **facts, delay=None if over else pause)
         if halted:
             telemetry.emit("consumer.halt", **facts)
             raise CheckpointRejected("halted")
         if over:
             raise ConsecutiveFailures(
-                f"consumer {share.name} failed {failures} times in a row at position {event.position}:"
+                f"consumer {partition.name} failed {failures} times in a row at position {event.position}:"
                 f" {words[0]}: {words[1]}"
             ) from error
         self._resting = True

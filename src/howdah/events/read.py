@@ -92,7 +92,7 @@ class EventReader:
         for left in reversed(range(TRIES)):
             try:
                 async with self._reach() as conn:
-                    frontier = LogView(*await conn.fetchrow(self._sql["look"], 0))
+                    frontier = LogView(*await conn.fetchrow(self._sql["poll_frontier"], 0))
                     upto = frontier.safe if before is None else min(frontier.safe, before - 1)
                     rows = await conn.fetch(self._sql[verb], after, upto, *scope, limit, frontier.run)
                 return events_of(rows, self._decoder)
@@ -143,16 +143,16 @@ class EventPrefetch:
     """
 
     def __init__(
-        self, pool: Any, sql: Mapping[str, str], consumer: Consumer, share: Partition, decoder: Decoder
+        self, pool: Any, sql: Mapping[str, str], consumer: Consumer, partition: Partition, decoder: Decoder
     ) -> None:
         self._pool = pool
         self._sql = sql
-        self._share = share
+        self._partition = partition
         self._decoder = decoder
         options = consumer.options
         self._only = list(options.only) if options.only else None
         self._types = list(options.types) if options.types else None
-        self._scoped = bool(self._only or self._types or share.partitions > 1)
+        self._scoped = bool(self._only or self._types or partition.partitions > 1)
         self._ahead: tuple[int, int, asyncio.Task[EventPage]] | None = None
 
     async def read(self, after: int, safe: int, limit: int) -> EventPage:
@@ -176,7 +176,7 @@ class EventPrefetch:
             await asyncio.gather(ahead[2], return_exceptions=True)
 
     async def _read(self, after: int, safe: int, limit: int) -> EventPage:
-        share = self._share
+        partition = self._partition
         async with self._pool.acquire() as conn:
             if self._scoped:
                 upto = min(safe, after + WINDOW)
@@ -187,13 +187,13 @@ class EventPrefetch:
                     limit,
                     self._only,
                     self._types,
-                    share.part,
-                    share.partitions,
-                    share.run,
+                    partition.part,
+                    partition.partitions,
+                    partition.run,
                 )
             else:
                 upto = safe
-                rows = await conn.fetch(self._sql["follow"], after, upto, limit, share.run)
+                rows = await conn.fetch(self._sql["follow"], after, upto, limit, partition.run)
         events = events_of(rows, self._decoder)
         if len(events) == limit:
             return EventPage(events, events[-1].position, True)

@@ -120,7 +120,7 @@ class JobActions:
         check(verb, to)
         filter = suitable(verb, filter)
         async with self._connection.read() as conn:
-            newest = await conn.fetchval(self._connection.sql["newest"])
+            newest = await conn.fetchval(self._connection.sql["newest_id"])
         acted = ActionProgress(verb=verb, next=newest + 1 if before is None else min(before, newest + 1))
         while acted.next is not None and (limit is None or acted.did + acted.left < limit):
             most = CHUNK if limit is None else min(CHUNK, limit - acted.did - acted.left)
@@ -135,7 +135,8 @@ class JobActions:
             ends: dict[int, datetime] = {}
             if filter.state in ENDED:  # in the snapshot of the search
                 ends = {
-                    row["id"]: row["finished_at"] for row in await conn.fetch(self._connection.sql["ended"], found.ids)
+                    row["id"]: row["finished_at"]
+                    for row in await conn.fetch(self._connection.sql["end_times"], found.ids)
                 }
         seen = [ExpectedJob(id, str(filter.state), ends.get(id)) for id in found.ids]
         said = await self._try(acted.verb, seen, to, filter) if seen else []

@@ -260,13 +260,13 @@ class BulkEnqueue:
             await conn.copy_to_table(
                 "job", schema_name=self._schema, source=_as_sent(lot.lines()), columns=lot.columns(), format="text"
             )
-        await conn.fetchval(self._sql["runs"], *columns([*lot.ready()], 5), *columns([*lot.later()], 5))
+        await conn.fetchval(self._sql["insert_runs"], *columns([*lot.ready()], 5), *columns([*lot.later()], 5))
         return lot.made()
 
     async def _take_keys(self, conn: Any, lot: JobColumns, patience: str | None) -> None:
         keys = lot.keys()
         if keys:
-            rows = await conn.fetch(self._sql["keys"], list(keys.values()), list(keys), patience)
+            rows = await conn.fetch(self._sql["take_keys"], list(keys.values()), list(keys), patience)
             if taken := {row["id"]: row["holder"] for row in rows if row["id"] != row["holder"]}:
                 lot.exclude(taken)
 

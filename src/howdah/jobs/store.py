@@ -213,7 +213,7 @@ class JobStore:
     async def write_log_for(self, node: int, job: Job, entry: JobLogEntry) -> None:
         """Store a log entry of a running job of a node."""
         row = await self._pool.fetchrow(
-            self._sql["say"],
+            self._sql["write_log"],
             node,
             job.id,
             job.token,
@@ -229,7 +229,7 @@ class JobStore:
     async def record_run_for(self, node: int, job: Job, run: RunRecord) -> None:
         """Store the run record of a running job of a node."""
         given = (node, job.id, job.token, run.state, run.spec, run.code, run.result)
-        if not await self._pool.fetchval(self._sql["note_run"], *given):
+        if not await self._pool.fetchval(self._sql["record_run"], *given):
             raise lease_lost(job)
 
     async def close(self) -> None:
@@ -242,7 +242,7 @@ class JobStore:
 
         The server may execute the claim late, so this is repeated until the lease was found or would have expired.
         """
-        row = await self._claims.fetchrow(self._sql["release_unheard"], self._node, self._newest)
+        row = await self._claims.fetchrow(self._sql["release_unconfirmed"], self._node, self._newest)
         if row["leases"]:
             self._uncertain_until = 0.0
         elif self._uncertain_until == math.inf:

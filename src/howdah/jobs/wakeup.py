@@ -138,7 +138,7 @@ class Wakeup:
             if now - self._announced_at >= ANNOUNCEMENT_TTL / 2:
                 await self._announce()
             if self._in_flight and now >= self._look:
-                self._in_flight = await self._session.fetchval(self._sql["in_flight"], self._in_flight)
+                self._in_flight = await self._session.fetchval(self._sql["still_open"], self._in_flight)
                 self._step += 1
                 self._look = time.monotonic() + self._ramp()
                 return
@@ -146,7 +146,7 @@ class Wakeup:
     async def _prepare_to_sleep(self) -> None:
         self._notified.clear()
         await self._announce()
-        self._in_flight, self._step = await self._session.fetchval(self._sql["underway"]), 0
+        self._in_flight, self._step = await self._session.fetchval(self._sql["open_transactions"]), 0
         self._look = time.monotonic() + self._ramp()
         self._asleep = True
         self._backstop = time.monotonic() + self._poll_interval()
@@ -156,7 +156,7 @@ class Wakeup:
         self._reported_due = float("inf")
         # without notifications an announcement would only make writers notify in vain
         ttl = 0 if self._deaf() else int(ANNOUNCEMENT_TTL * 1000)
-        row = await self._session.fetchrow(self._sql["doze"], self._queues, ttl)
+        row = await self._session.fetchrow(self._sql["announce_sleep"], self._queues, ttl)
         self._announced_at = announced_at
         self.set_queues(row["known"])
         due = float("inf") if row["due_in"] is None else time.monotonic() + row["due_in"]

@@ -101,7 +101,7 @@ def looking(plan: TablePlan) -> tuple[str, Sequence[Any]]:
     """Return the statement that reads one row as a claim does, and its values after the id."""
     where, values = conjunction([plan.options.where] if plan.options.where else [], 1)
     costs = plan.purse.costs() if plan.purse else ""
-    return build("look", _names(plan), where=where, costs=costs), values
+    return build("inspect_row", _names(plan), where=where, costs=costs), values
 
 
 def sticking(plan: TablePlan) -> str:

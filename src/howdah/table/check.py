@@ -212,7 +212,7 @@ class _Examination:
 
     async def _free_name(self, table: Relation, what: str) -> str:
         names = [ddl.index_name(table.name, what + suffix) for suffix in ("", *map(str, range(2, 100)))]
-        rows = await self._conn.fetch(read()["check_taken"], table.namespace, names)
+        rows = await self._conn.fetch(read()["check_names_in_use"], table.namespace, names)
         taken = {row["name"] for row in rows}
         return next(name for name in names if name not in taken)
 
@@ -269,7 +269,7 @@ def _unread(table: Relation) -> TableFinding:
 async def problems(conn: Any, table: Relation, schema: str) -> list[TableFinding]:
     """Return the rows whose update the table rejected lately, and conflicting declarations."""
     names = {"schema": schema}
-    rows = await conn.fetch(build("refused", names), table.quoted, LATELY, MOST_SHOWN)
+    rows = await conn.fetch(build("rejections", names), table.quoted, LATELY, MOST_SHOWN)
     found = [
         TableFinding(
             where=f"row {row['id']}",

@@ -87,7 +87,7 @@ class RowClaims:
     # ---------------------------------------------------------------- claiming
 
     async def _take(self, most: int, extra: Where | None, name: str, timeout: float | None) -> tuple[list[Any], int]:
-        self._newest = token = await self._session.fetchval(self._plan.sql["token"], self._newest)
+        self._newest = token = await self._session.fetchval(self._plan.sql["next_token"], self._newest)
         self.more = refused = False
         try:
             try:
@@ -227,7 +227,7 @@ class RowClaims:
         except Exception as error:
             if not is_rejection(error):
                 raise
-            found = await self._session.fetch(self._plan.sql["unheard"], tokens)
+            found = await self._session.fetch(self._plan.sql["unconfirmed"], tokens)
             rows, refused = await split([self._plan.id(row["id"]) for row in found], release)
         refused += [(self._plan.id(row["id"]), Dropped()) for row in rows if not row["done"]]
         self._notes.add("release", refused)

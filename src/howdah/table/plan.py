@@ -28,21 +28,21 @@ INTEGERS = {"int2": 16, "int4": 32, "int8": 64}
 """Bits of the integer types an id may have."""
 VERBS = (
     *(
-        "token",
-        "present",
+        "next_token",
+        "existing",
         "ack",
         "ack_in_transaction",
         "held",
         "fail",
         "heartbeat",
         "release",
-        "unheard",
+        "unconfirmed",
         "expire",
-        "excused",
+        "unrenewable",
         "reset",
         "log",
     ),
-    *("cancel", "unwanted", "declare", "declared", "refuse", "refused"),
+    *("cancel", "rows_to_cancel", "declare", "declared", "record_rejections", "rejections"),
 )
 
 
@@ -80,7 +80,7 @@ class TablePlan:
         self.sql = {verb: build(verb, self._names) for verb in VERBS}
         self.sql["log_in_transaction"] = build("log", self._names, wait="")
         record = options.reader.select(view, columns)
-        self.sql["hydrate"] = build("hydrate", self._names, **({} if record is None else {"record": record}))
+        self.sql["read_records"] = build("read_records", self._names, **({} if record is None else {"record": record}))
         self._claims: dict[tuple[str, ...], str] = {}
 
     @classmethod
@@ -164,7 +164,10 @@ class TablePlan:
     async def _try(self, conn: Any) -> None:
         """Let the server parse the developer's SQL."""
         wheres = f"where {self.options.where!r}" if self.options.where else "order_by"
-        for statement, what in ((self.claim(None)[0], wheres), (self.sql["hydrate"], "a record or its expressions")):
+        for statement, what in (
+            (self.claim(None)[0], wheres),
+            (self.sql["read_records"], "a record or its expressions"),
+        ):
             try:
                 # asyncpg ends a prepare with Flush, not Sync: without an explicit transaction the server would stay in
                 # one of its own, with a snapshot and locks, until the connection is used again

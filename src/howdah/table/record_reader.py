@@ -60,12 +60,12 @@ class RecordReader:
             self._aside.forget(id)
         missing = [id for id in ids if id not in records]
         if missing and self._plan.through_view:
-            for row in await self._session.fetch(self._plan.sql["present"], missing):
+            for row in await self._session.fetch(self._plan.sql["existing"], missing):
                 records[self._plan.id(row["id"])] = f"it is not in {self._plan.view}"
         return records
 
     async def _fetch(self, ids: Sequence[Any]) -> list[Any]:
-        return await self._session.fetch(self._plan.sql["hydrate"], list(ids), timeout=self._timeout)
+        return await self._session.fetch(self._plan.sql["read_records"], list(ids), timeout=self._timeout)
 
     def _judge(self, refused: Sequence[tuple[Any, Exception]], *, works: bool) -> dict[Any, str]:
         """Charge unreadable rows, unless the view may be the cause; an error in the data is charged to the row."""

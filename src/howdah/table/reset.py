@@ -166,7 +166,7 @@ class RowResets:
         except Exception as error:
             if not is_rejection(error):
                 raise
-            found = await self._session.fetch(self._plan.sql["unwanted"], most, aside, timeout=TIMEOUT)
+            found = await self._session.fetch(self._plan.sql["rows_to_cancel"], most, aside, timeout=TIMEOUT)
 
             async def send(ids: Sequence[Any]) -> list[Any]:
                 return await self._session.fetch(statement, most, [], list(ids), timeout=TIMEOUT)
@@ -192,7 +192,7 @@ class RowResets:
         """Store the rejected rows for the doctor."""
         if told := self._notes.take():
             relation = self._plan.table.quoted
-            await self._session.fetch(self._plan.sql["refuse"], relation, *columns(told, 3), MOST_NOTED)
+            await self._session.fetch(self._plan.sql["record_rejections"], relation, *columns(told, 3), MOST_NOTED)
 
     async def _look(self) -> list[StalledRow]:
         """Read the silent rows: all, or where that takes long, only those already watched."""
@@ -215,7 +215,7 @@ class RowResets:
             return []
         grace = grace_of(self._plan.options.stalled_after)
         tokens = [each.token for each in over if each.token is not None]
-        rows = await self._session.fetch(self._plan.sql["excused"], tokens, grace, timeout=TIMEOUT)
+        rows = await self._session.fetch(self._plan.sql["unrenewable"], tokens, grace, timeout=TIMEOUT)
         aside, excused = set(self._aside.ids()), {row["token"] for row in rows}
         return [each for each in over if each.id not in aside and each.token not in excused]
 

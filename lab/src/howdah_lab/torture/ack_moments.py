@@ -60,7 +60,7 @@ MOMENTS = {
     "pool": AckMoment("a handler or consumer committed", "pool"),
     "heartbeat": AckMoment("a heartbeat", "heartbeat"),
     "append": AckMoment("a client appended events", "client", by="load", statement="-- append:"),
-    "checkpoint": AckMoment("a consumer moved its checkpoint", "pool", statement="-- settle:"),
+    "checkpoint": AckMoment("a consumer moved its checkpoint", "pool", statement="-- move_checkpoint:"),
     "rows": AckMoment("a claim of table rows", "claim rows", statement=CLAIM),
     "fleet-claim": AckMoment("the control plane claimed jobs for a worker", "claim", by="plane", statement=CLAIM),
     "fleet-ack": AckMoment("the control plane recorded outcomes of a worker", "ack", by="plane", statement="-- ack"),

@@ -100,7 +100,7 @@ class LogDoctor:
         if waiting:
             fix = "search the log of a worker that has them for `leader failed`, and restart it"
             return [bad("leader", f"there is no leader, so no node runs these consumers: {some(waiting)}", fix)]
-        [row] = await self._fetch(self._log["leading"])
+        [row] = await self._fetch(self._log["leader"])
         return [
             ok(
                 "leader",

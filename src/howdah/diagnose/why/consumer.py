@@ -74,7 +74,7 @@ async def gates(conn: Any, schema: str, name: str) -> list[Gate]:
     if not parts:
         raise unknown(name)
     having = await conn.fetch(own["having"], name, DEAD, MOST_NODES)
-    leading = await conn.fetchrow(of_log["leading"])
+    leading = await conn.fetchrow(of_log["leader"])
     holders = [Holder(**row) for row in await conn.fetch(of_log["holders"], 1)] if safe < head else []
     activity = await conn.fetchrow(own["activity"], holders[0].pid) if holders else None
     log = LogFacts(
