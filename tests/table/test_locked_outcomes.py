@@ -243,7 +243,7 @@ async def test_what_an_attempt_logged_last_is_written_before_its_outcome(app, up
     await rows.add(5)
     jobs = await store.claim(5, {})
     for job in jobs:
-        with store.journal.open(job, "step", []) as entry:
+        with store.execution_logs.open(job, "step", []) as entry:
             entry.write("last words")
     await locked.begin()
     acks = done(jobs)

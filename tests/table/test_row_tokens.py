@@ -119,7 +119,7 @@ async def test_a_row_that_cannot_go_back_holds_back_no_other_of_its_claim(app, u
         create trigger refuse before update on uploads for each row execute function refuse()
         """
     )
-    store._claiming.doubt({jobs[0].token})  # as if the answer had been lost
+    store._claiming.release_later({jobs[0].token})  # as if the answer had been lost
 
     again = await store.claim(6, {})
     assert [job.id for job in again] == [1, 2, 4, 5, 6]

@@ -36,7 +36,7 @@ class JobSelection:
 
     def __str__(self) -> str:
         """Describe the selection."""
-        conditions = self.filter.said
+        conditions = self.filter.given
         words = [f"every {conditions.pop('state')} job"]
         if "kind" in conditions:
             words.append(f"of kind {conditions.pop('kind')!r}")

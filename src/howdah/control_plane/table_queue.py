@@ -24,7 +24,7 @@ from howdah.postgres.database import Database, Session
 from howdah.table.options import TableOptions
 from howdah.table.plan import TablePlan
 from howdah.table.rejected import Dropped, message_of, split
-from howdah.table.reset import look_every
+from howdah.table.reset import check_interval
 from howdah.table.store import TableStore
 
 HEARTBEAT_TIMEOUT = 2.0
@@ -98,7 +98,7 @@ class RemoteTableQueue:
 
     def __init__(self, database: Database, plan: TablePlan, *, pool: Any, session: Session, lease: float) -> None:
         self._plan = plan
-        self.reset_every = look_every(plan.options.stalled_after)
+        self.reset_every = check_interval(plan.options.stalled_after)
         self._lease = lease
         self.timeout = min(HEARTBEAT_TIMEOUT, max(0.5, min(plan.options.stalled_after, lease) / 6))
         """Seconds a heartbeat may take, and an ``/ack`` may wait for locked rows."""

@@ -101,10 +101,10 @@ class JobActions:
         check(verb, to)
         check_state(verb, state)
         seen = [ExpectedJob.of(job, state) for job in jobs]
-        said: list[ActionResult] = []
+        results: list[ActionResult] = []
         for start in range(0, len(seen), CHUNK):
-            said += await self._try(verb, seen[start : start + CHUNK], to, None)
-        return said
+            results += await self._try(verb, seen[start : start + CHUNK], to, None)
+        return results
 
     async def on_all(
         self,
@@ -139,14 +139,14 @@ class JobActions:
                     for row in await conn.fetch(self._connection.sql["end_times"], found.ids)
                 }
         seen = [ExpectedJob(id, str(filter.state), ends.get(id)) for id in found.ids]
-        said = await self._try(acted.verb, seen, to, filter) if seen else []
-        did = sum(each.did for each in said)
+        results = await self._try(acted.verb, seen, to, filter) if seen else []
+        did = sum(each.did for each in results)
         return ActionProgress(
             verb=acted.verb,
             did=acted.did + did,
-            left=acted.left + len(said) - did,
+            left=acted.left + len(results) - did,
             next=found.next,
-            chunk=said,
+            chunk=results,
         )
 
     async def _try(
@@ -178,15 +178,15 @@ class JobActions:
             case _:
                 values = (ids, queue, to)
         rows = await conn.fetch(self._connection.sql[verb], *values)
-        said = [ActionResult(id=row["id"], said=row["said"]) for row in rows]
+        results = [ActionResult(id=row["id"], said=row["said"]) for row in rows]
         left = await self._left_alone(conn, other) if other else []
-        did = [row for row, each in zip(rows, said, strict=True) if each.did]
+        did = [row for row, each in zip(rows, results, strict=True) if each.did]
         if did:
             before, after = change(verb, did, to)
-            scope = filter.said if filter else None
+            scope = filter.given if filter else None
             done = [row["id"] for row in did]
             await self._trail.record(conn, verb, "job", done, before=before, after=after, filter=scope)
-        return said + left
+        return results + left
 
     async def _left_alone(self, conn: Any, jobs: list[ExpectedJob]) -> list[ActionResult]:
         """Return the results for jobs that were not expected to be queued."""

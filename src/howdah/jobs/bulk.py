@@ -230,17 +230,17 @@ class BulkEnqueue:
         self._sql = sql
         self._reserve = render("select lo, hi, clock_timestamp() as now from {schema}.reserve($1)", {"schema": schema})
 
-    async def enqueue(self, conn: Any, jobs: Iterable[NewJob], patience: str | None = None) -> list[Enqueued]:
+    async def enqueue(self, conn: Any, jobs: Iterable[NewJob], lock_timeout: str | None = None) -> list[Enqueued]:
         """Enqueue all jobs or none; return the results in order.
 
-        ``patience``: the ``lock_timeout`` for a key that another open transaction holds; the caller's own if ``None``.
+        ``lock_timeout``: for a key that another open transaction holds; ``None``: that of the caller's session.
         """
         made: list[Enqueued] = []
         rest = iter(jobs)
         chunk = list(islice(rest, CHUNK))
         async with conn.transaction():
             while len(chunk) == CHUNK:
-                sending = asyncio.create_task(self._send(conn, JobColumns(chunk), patience))
+                sending = asyncio.create_task(self._send(conn, JobColumns(chunk), lock_timeout))
                 try:
                     chunk = await _more(rest)  # while the server executes the chunk before
                 except BaseException:
@@ -249,26 +249,26 @@ class BulkEnqueue:
                     raise
                 made += await sending
             if chunk:
-                made += await self._send(conn, JobColumns(chunk), patience)
+                made += await self._send(conn, JobColumns(chunk), lock_timeout)
         return made
 
-    async def _send(self, conn: Any, lot: JobColumns, patience: str | None) -> list[Enqueued]:
-        spans = await conn.fetch(self._reserve, lot.size)
-        lot.number([*chain.from_iterable(range(span["lo"], span["hi"]) for span in spans)], spans[0]["now"])
-        await self._take_keys(conn, lot, patience)
-        if lot.size:
+    async def _send(self, conn: Any, jobs: JobColumns, lock_timeout: str | None) -> list[Enqueued]:
+        spans = await conn.fetch(self._reserve, jobs.size)
+        jobs.number([*chain.from_iterable(range(span["lo"], span["hi"]) for span in spans)], spans[0]["now"])
+        await self._take_keys(conn, jobs, lock_timeout)
+        if jobs.size:
             await conn.copy_to_table(
-                "job", schema_name=self._schema, source=_as_sent(lot.lines()), columns=lot.columns(), format="text"
+                "job", schema_name=self._schema, source=_as_sent(jobs.lines()), columns=jobs.columns(), format="text"
             )
-        await conn.fetchval(self._sql["insert_runs"], *columns([*lot.ready()], 5), *columns([*lot.later()], 5))
-        return lot.made()
+        await conn.fetchval(self._sql["insert_runs"], *columns([*jobs.ready()], 5), *columns([*jobs.later()], 5))
+        return jobs.made()
 
-    async def _take_keys(self, conn: Any, lot: JobColumns, patience: str | None) -> None:
-        keys = lot.keys()
+    async def _take_keys(self, conn: Any, jobs: JobColumns, lock_timeout: str | None) -> None:
+        keys = jobs.keys()
         if keys:
-            rows = await conn.fetch(self._sql["take_keys"], list(keys.values()), list(keys), patience)
+            rows = await conn.fetch(self._sql["take_keys"], list(keys.values()), list(keys), lock_timeout)
             if taken := {row["id"]: row["holder"] for row in rows if row["id"] != row["holder"]}:
-                lot.exclude(taken)
+                jobs.exclude(taken)
 
 
 async def _as_sent(lines: Iterable[bytes]) -> AsyncIterator[bytes]:

@@ -41,11 +41,11 @@ class Coalescer:
     it is called beside the batches, so that no other job waits for that key.
     """
 
-    def __init__(self, reach: Callable[[], Acquired], send: Send, wait: Wait, *, patience: float) -> None:
+    def __init__(self, reach: Callable[[], Acquired], send: Send, wait: Wait, *, key_wait: float) -> None:
         self._reach = reach
         self._send = send
         self._wait = wait
-        self._patience = patience
+        self._key_wait = key_wait
         """Seconds a job waits for such a key, the wait for a connection included."""
         self._waiting: list[Waiting] = []
         self._flush: asyncio.Task[None] | None = None
@@ -124,7 +124,7 @@ class Coalescer:
 
     async def _enqueue_alone(self, job: NewJob, future: asyncio.Future[Enqueued]) -> None:
         clock = asyncio.get_running_loop().time
-        until = clock() + self._patience
+        until = clock() + self._key_wait
         self._held[job.key] += 1
         try:
             try:

@@ -91,10 +91,10 @@ class EnqueueClient:
         self._foreign = foreign
         self._sql = sql.load("howdah.jobs", schema=database.schema)
         self._bulk = BulkEnqueue(database.schema, self._sql)
-        patience = min(KEY_WAIT, database.command_timeout / 2)
-        self._patience = _milliseconds(patience)
-        self._plain = Coalescer(self._reach, self._send, self._wait, patience=patience)
-        self._with_key = Coalescer(self._reach, self._send, self._wait, patience=patience)
+        key_wait = min(KEY_WAIT, database.command_timeout / 2)
+        self._lock_timeout = _milliseconds(key_wait)
+        self._plain = Coalescer(self._reach, self._send, self._wait, key_wait=key_wait)
+        self._with_key = Coalescer(self._reach, self._send, self._wait, key_wait=key_wait)
         """Jobs with a key are batched separately, so that other jobs never wait for a key."""
         self._may_write = True
         """True if the role may write the tables; false after the first privilege error."""
@@ -121,7 +121,7 @@ class EnqueueClient:
         """Enqueue all jobs or none, by COPY; return the results in order."""
         if conn is None:
             async with self._reach() as own:
-                return await self._many(own, jobs, self._patience)
+                return await self._many(own, jobs, self._lock_timeout)
         if isinstance(conn, Transaction):
             async with conn.use() as native:
                 made = await self._bulk.enqueue(native, jobs)
@@ -135,24 +135,24 @@ class EnqueueClient:
     async def _one(self, conn: Any, job: NewJob) -> Enqueued:
         return self._made(await conn.fetchrow(self._sql["enqueue"], *_facts(job)))
 
-    async def _keyed(self, conn: Any, job: NewJob, patience: str) -> Enqueued:
+    async def _keyed(self, conn: Any, job: NewJob, lock_timeout: str) -> Enqueued:
         """Enqueue on a connection of our own, with a bounded wait for a key held by an open transaction."""
         if job.key is None:
             return await self._one(conn, job)
         try:
-            return self._made(await conn.fetchrow(self._sql["enqueue_keyed"], *_facts(job), patience))
+            return self._made(await conn.fetchrow(self._sql["enqueue_keyed"], *_facts(job), lock_timeout))
         except asyncpg.LockNotAvailableError as error:
-            if patience in (FIRST_KEY_WAIT, NEXT_KEY_WAIT) or "job_key" in str(error.context):
+            if lock_timeout in (FIRST_KEY_WAIT, NEXT_KEY_WAIT) or "job_key" in str(error.context):
                 raise KeyHeld(job.key) from error
-            raise DatabaseUnreachable(f"waited {patience} for a lock on a table; nothing was enqueued") from error
+            raise DatabaseUnreachable(f"waited {lock_timeout} for a lock on a table; nothing was enqueued") from error
 
     def _made(self, row: Any) -> Enqueued:
         telemetry.emit("job.enqueue", jobs=int(row["fresh"]))
         return Enqueued(row["id"], row["fresh"])
 
-    async def _many(self, conn: Any, jobs: Iterable[NewJob], patience: str) -> list[Enqueued]:
+    async def _many(self, conn: Any, jobs: Iterable[NewJob], lock_timeout: str) -> list[Enqueued]:
         try:
-            made = await self._bulk.enqueue(conn, jobs, patience)
+            made = await self._bulk.enqueue(conn, jobs, lock_timeout)
         except asyncpg.PostgresError as error:
             if error.sqlstate == HELD:
                 raise KeyHeld(str(error.detail)) from error
@@ -164,20 +164,22 @@ class EnqueueClient:
         return await self._keyed(conn, job, _milliseconds(seconds))
 
     async def _send(self, conn: Any, jobs: Sequence[NewJob], hurry: bool) -> list[Enqueued]:
-        patience = NEXT_KEY_WAIT if hurry else FIRST_KEY_WAIT
+        lock_timeout = NEXT_KEY_WAIT if hurry else FIRST_KEY_WAIT
         if self._may_write:
             try:
-                return await (self._many(conn, jobs, patience) if len(jobs) > 1 else self._now(conn, jobs[0], patience))
+                return await (
+                    self._many(conn, jobs, lock_timeout) if len(jobs) > 1 else self._now(conn, jobs[0], lock_timeout)
+                )
             except asyncpg.InsufficientPrivilegeError:
                 self._may_write = False  # the role may only call the function
         if len(jobs) == 1:
-            return [await self._keyed(conn, jobs[0], patience)]
+            return [await self._keyed(conn, jobs[0], lock_timeout)]
         async with conn.transaction():  # all or none: every call gets the same result
-            return [await self._keyed(conn, job, patience) for job in jobs]
+            return [await self._keyed(conn, job, lock_timeout) for job in jobs]
 
-    async def _now(self, conn: Any, job: NewJob, patience: str) -> list[Enqueued]:
+    async def _now(self, conn: Any, job: NewJob, lock_timeout: str) -> list[Enqueued]:
         if job.key is not None:
-            return [await self._keyed(conn, job, patience)]
+            return [await self._keyed(conn, job, lock_timeout)]
         if job.run_at is not None or job.delay:
             return [await self._one(conn, job)]
         id = await conn.fetchval(

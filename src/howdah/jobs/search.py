@@ -87,22 +87,22 @@ class Filter:
         return replace(state, **fields) if isinstance(state, Filter) else cls(state=state, **fields)
 
     @property
-    def said(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """The fields that are set, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
     def plain(self) -> bool:
         """True if only the state is set."""
-        return not self.said.keys() - {"state"}
+        return not self.given.keys() - {"state"}
 
     @property
     def inspects(self) -> bool:
         """True if matching needs more than state, queue, kind and key."""
-        return bool(self.said.keys() - {"state", "queue", "kind", "key"})
+        return bool(self.given.keys() - {"state", "queue", "kind", "key"})
 
     def __str__(self) -> str:
-        words = [f"{name} {value}" for name, value in self.said.items() if name != "state"]
+        words = [f"{name} {value}" for name, value in self.given.items() if name != "state"]
         return " with ".join([f"{self.state or 'any'} jobs", *([", ".join(words)] if words else [])])
 
 

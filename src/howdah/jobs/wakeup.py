@@ -69,7 +69,7 @@ class Wakeup:
         self._announced_at = 0.0
         self._in_flight: list[int] = []
         self._step = 0
-        self._look = 0.0
+        self._check_at = 0.0
         self._due = float("inf")
         self._reported_due = float("inf")
         self._backstop = 0.0
@@ -137,17 +137,17 @@ class Wakeup:
                 return
             if now - self._announced_at >= ANNOUNCEMENT_TTL / 2:
                 await self._announce()
-            if self._in_flight and now >= self._look:
+            if self._in_flight and now >= self._check_at:
                 self._in_flight = await self._session.fetchval(self._sql["still_open"], self._in_flight)
                 self._step += 1
-                self._look = time.monotonic() + self._ramp()
+                self._check_at = time.monotonic() + self._ramp()
                 return
 
     async def _prepare_to_sleep(self) -> None:
         self._notified.clear()
         await self._announce()
         self._in_flight, self._step = await self._session.fetchval(self._sql["open_transactions"]), 0
-        self._look = time.monotonic() + self._ramp()
+        self._check_at = time.monotonic() + self._ramp()
         self._asleep = True
         self._backstop = time.monotonic() + self._poll_interval()
 
@@ -163,8 +163,8 @@ class Wakeup:
         self._due = min(due, self._reported_due)  # a due time reported meanwhile may be missing in the reply
 
     def _pause(self) -> float:
-        look = self._look if self._in_flight else float("inf")
-        until = min(self._due, self._backstop, self._reminder, self._announced_at + ANNOUNCEMENT_TTL / 2, look)
+        check = self._check_at if self._in_flight else float("inf")
+        until = min(self._due, self._backstop, self._reminder, self._announced_at + ANNOUNCEMENT_TTL / 2, check)
         return max(0.0, until - time.monotonic())
 
     def _ramp(self) -> float:

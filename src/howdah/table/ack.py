@@ -12,7 +12,7 @@ from howdah.table.plan import TablePlan
 from howdah.table.rejected import Dropped, RejectionNotes, is_rejection, message_of, split
 
 
-class Told(NamedTuple):
+class RowOutcome(NamedTuple):
     """The outcome to record for one row."""
 
     id: Any
@@ -43,13 +43,13 @@ class RowAcks:
         self._session = session
         self._notes = notes
 
-    async def record(self, told: Sequence[Told]) -> tuple[dict[Key, Recorded], set[Key]]:
+    async def record(self, outcomes: Sequence[RowOutcome]) -> tuple[dict[Key, Recorded], set[Key]]:
         """Record these; return those written, and those still held by this node but locked.
 
         A row whose outcome is rejected fails with the database's message.
         """
-        rows, refused = await split(told, self._send)
-        by_key = {(each.token, each.id): each for each in told}
+        rows, refused = await split(outcomes, self._send)
+        by_key = {(each.token, each.id): each for each in outcomes}
         written: dict[Key, Recorded] = {}
         locked: set[Key] = set()
         for row in rows:
@@ -86,5 +86,5 @@ class RowAcks:
             return False
         return bool(rows[0]["done"]) if rows else None
 
-    async def _send(self, told: Sequence[Told]) -> list[Any]:
-        return await self._session.fetch(self._plan.sql["ack"], *columns(told, 5))
+    async def _send(self, outcomes: Sequence[RowOutcome]) -> list[Any]:
+        return await self._session.fetch(self._plan.sql["ack"], *columns(outcomes, 5))

@@ -100,7 +100,7 @@ def counting(plan: TablePlan) -> tuple[str, str, Sequence[Any]]:
 def looking(plan: TablePlan) -> tuple[str, Sequence[Any]]:
     """Return the statement that reads one row as a claim does, and its values after the id."""
     where, values = conjunction([plan.options.where] if plan.options.where else [], 1)
-    costs = plan.purse.costs() if plan.purse else ""
+    costs = plan.budget_use.costs() if plan.budget_use else ""
     return build("inspect_row", _names(plan), where=where, costs=costs), values
 
 
@@ -131,7 +131,7 @@ class TableAdmin:
     async def status(self, *, small: int = SMALL) -> TableStatus:
         """Count unfinished rows exactly; finished ones are estimated unless the table is smaller than ``small``."""
         _, statement, values = counting(self._plan)
-        async with self._look() as conn:
+        async with self._connection() as conn:
             live = await conn.fetchrow(statement, *values)
             ended = await conn.fetchrow(read()["count_ended"], self._plan.table.oid, self._plan.options.columns.state)
             if ended["bytes"] <= small:
@@ -155,7 +155,7 @@ class TableAdmin:
         fragments = {} if before is not None else {"before": ""}
         fragments["state"] = f"\n  and t.{column} = {literal(state)}" if state else ""
         page = [before] if before is not None else []
-        async with self._look(by_id=state not in LIVE) as conn:
+        async with self._connection(by_id=state not in LIVE) as conn:
             rows = await conn.fetch(build("list", self._names, **fragments), limit, *page)
         return [TableRow(**{**row, **_times(row), "id": self._id(row["id"])}) for row in rows]
 
@@ -185,7 +185,7 @@ class TableAdmin:
         known = [id for id in ids if self._fits(id)]
 
         async def act(part: Sequence[Any]) -> list[RowActionResult]:
-            async with self._look(readonly=False) as conn:
+            async with self._connection(readonly=False) as conn:
                 rows = await conn.fetch(statement, list(part), *values)
                 chunk = [RowActionResult(id=self._id(row["id"]), was=row["was"], said=row["said"]) for row in rows]
                 await self._record(verb.removesuffix("_rows"), [each for each in chunk if each.did])
@@ -213,7 +213,7 @@ class TableAdmin:
         return int(text) if self.numbered else text
 
     @asynccontextmanager
-    async def _look(self, *, readonly: bool = True, by_id: bool = False) -> AsyncIterator[Any]:
+    async def _connection(self, *, readonly: bool = True, by_id: bool = False) -> AsyncIterator[Any]:
         """Open a transaction with a statement timeout; ``by_id``: scan in the order of ids, whatever the statistics."""
         async with self._conn.transaction(readonly=readonly):
             sorts = "off" if by_id else "on"

@@ -26,7 +26,7 @@ RECONSIDERED = 10
 """Rejected rows retried when another row ends."""
 SHARED_TIMEOUT = 1.0
 """Seconds a claim may delay the claims of other tables that share its budget."""
-MOST_UNSURE = 100
+MOST_UNCONFIRMED = 100
 RELEASE_EVERY = 1.0
 
 
@@ -52,11 +52,11 @@ class RowClaims:
         self._session = session
         self._notes = notes
         self._release = release
-        self._aside = RejectedRows()
+        self._rejected = RejectedRows()
         self._reader = RecordReader(plan, session)
         self._newest = 0
         """The newest token this process has had."""
-        self._unsure: dict[int, float] = {}
+        self._unconfirmed: dict[int, float] = {}
         """Tokens of claims whose reply was lost, and until when rows may appear under them."""
         self._released_at = float("-inf")
         self._blocked = False
@@ -65,7 +65,7 @@ class RowClaims:
 
     async def claim(self, most: int, extra: Where | None, name: str | None) -> list[ClaimedRows]:
         """Claim up to ``most`` rows."""
-        await self._release_unsure()
+        await self._release_unconfirmed()
         most = min(most, self._reader.most or most)
         name = name or node_name()
         budget = self._plan.budget
@@ -82,7 +82,7 @@ class RowClaims:
 
     def ended(self) -> None:
         """After a row ended: retry rows that conflicted with it."""
-        self._aside.reconsider(RECONSIDERED)
+        self._rejected.reconsider(RECONSIDERED)
 
     # ---------------------------------------------------------------- claiming
 
@@ -100,7 +100,7 @@ class RowClaims:
         except BaseException as error:
             self._blocked = isinstance(error, TimeoutError)
             if refused or isinstance(error, UNCERTAIN):
-                self.doubt({token})
+                self.release_later({token})
             raise
 
     async def _once(
@@ -115,16 +115,16 @@ class RowClaims:
         """Claim in one statement, and reserve the rows' costs in the budget."""
         statement, values = self._plan.claim(extra, only)
         rows = await self._session.fetch(
-            statement, most, name, token, self._aside.ids() if only is None else [], *values, timeout=timeout
+            statement, most, name, token, self._rejected.ids() if only is None else [], *values, timeout=timeout
         )
         taken = [row for row in rows if row["taken"]]
         if self._plan.budget:
             for row in taken:
                 self._plan.budget.reserve((token, self._plan.id(row["id"])), row["costs"])
         if len(taken) < len(rows):
-            self._put_aside([(self._plan.id(row["id"]), Dropped()) for row in rows if not row["taken"]])
-        for row in taken if len(self._aside) else ():
-            self._aside.forget(self._plan.id(row["id"]))
+            self._skip_rejected([(self._plan.id(row["id"]), Dropped()) for row in rows if not row["taken"]])
+        for row in taken if len(self._rejected) else ():
+            self._rejected.forget(self._plan.id(row["id"]))
         return taken
 
     async def _around(self, most: int, extra: Where | None, name: str, token: int) -> list[Any]:
@@ -138,23 +138,23 @@ class RowClaims:
         for _ in range(ROUNDS):
             statement, values = self._plan.due(extra)
             found = await self._session.fetch(
-                statement, most - len(taken), None, None, [*self._aside.ids(), *tried], *values
+                statement, most - len(taken), None, None, [*self._rejected.ids(), *tried], *values
             )
             ids = [self._plan.id(row["id"]) for row in found]
             if not ids:
                 return taken
             rows, refused = await split(ids, claim)
-            self._put_aside(refused)
+            self._skip_rejected(refused)
             taken += rows
             tried += ids
             if len(taken) >= most:
                 return taken
-        self.more = not self._aside.full
+        self.more = not self._rejected.full
         return taken
 
-    def _put_aside(self, refused: Sequence[tuple[Any, Exception]]) -> None:
+    def _skip_rejected(self, refused: Sequence[tuple[Any, Exception]]) -> None:
         for id, error in refused:
-            self._aside.put(id, passing=is_passing(error))
+            self._rejected.put(id, passing=is_passing(error))
         self._notes.add("claim", refused)
 
     # ---------------------------------------------------------------- reading
@@ -167,7 +167,7 @@ class RowClaims:
             await self._release_unread([(token, id) for id in ids])
             if isinstance(error, UnreadableRecord):
                 for id in error.args[0]:
-                    self._aside.put(id)
+                    self._rejected.put(id)
                 if error.__cause__ is not None:
                     raise error.__cause__ from None
             raise
@@ -183,9 +183,9 @@ class RowClaims:
         self._free(keys)
         try:
             _, locked = await self._release(keys)
-            self.doubt({token for token, _ in locked})
+            self.release_later({token for token, _ in locked})
         except Exception as error:
-            self.doubt({token for token, _ in keys})
+            self.release_later({token for token, _ in keys})
             log.warning(
                 "could not release %d rows of table %s (%s); trying again",
                 len(keys),
@@ -200,7 +200,7 @@ class RowClaims:
             for key in keys:
                 self._plan.budget.free(key)
 
-    def doubt(self, tokens: Set[int]) -> None:
+    def release_later(self, tokens: Set[int]) -> None:
         """Release the rows of these claims as soon as possible, before they would be reset.
 
         Their replies were lost, or some of their rows were locked when they should have been released.
@@ -208,15 +208,15 @@ class RowClaims:
         for token in tokens:
             if self._plan.budget:
                 self._free(self._plan.budget.under(token))
-            if len(self._unsure) < MOST_UNSURE:
-                self._unsure[token] = time.monotonic() + self._plan.options.stalled_after
+            if len(self._unconfirmed) < MOST_UNCONFIRMED:
+                self._unconfirmed[token] = time.monotonic() + self._plan.options.stalled_after
 
-    async def _release_unsure(self) -> None:
+    async def _release_unconfirmed(self) -> None:
         """Release rows by the exact tokens of claims without a reply; such a claim may also commit late."""
         now = time.monotonic()
-        if not self._unsure or now - self._released_at < RELEASE_EVERY:
+        if not self._unconfirmed or now - self._released_at < RELEASE_EVERY:
             return
-        tokens = list(self._unsure)
+        tokens = list(self._unconfirmed)
 
         async def release(ids: Sequence[Any] | None) -> list[Any]:
             return await self._session.fetch(self._plan.sql["release"], tokens, ids)
@@ -232,7 +232,7 @@ class RowClaims:
         refused += [(self._plan.id(row["id"]), Dropped()) for row in rows if not row["done"]]
         self._notes.add("release", refused)
         self._released_at = now
-        self._unsure = {token: until for token, until in self._unsure.items() if until > now}
+        self._unconfirmed = {token: until for token, until in self._unconfirmed.items() if until > now}
 
 
 MOST_EXPECTED = 10_000
@@ -243,29 +243,29 @@ class TableWakeup:
 
     def __init__(self, poll: float) -> None:
         self._poll = poll
-        self._rung = False
-        self._news = asyncio.Event()
+        self._woken = False
+        self._changed = asyncio.Event()
         self._due: list[float] = []
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """End the wait: there may be work."""
-        self._rung = True
-        self._news.set()
+        self._woken = True
+        self._changed.set()
 
     def expect(self, seconds: float) -> None:
         """Note that a row falls due in a number of seconds."""
         if len(self._due) < MOST_EXPECTED:
             # A little later, since the server's clock may be behind.
             heapq.heappush(self._due, time.monotonic() + seconds + 0.002)
-            self._news.set()
+            self._changed.set()
 
     async def rest(self) -> None:
         """Wait until another claim is worth it."""
         backstop = time.monotonic() + self._poll
-        while not self._rung and (pause := self._until(backstop) - time.monotonic()) > 0:
-            self._news.clear()
-            await wait(self._news, pause)
-        self._rung = False
+        while not self._woken and (pause := self._until(backstop) - time.monotonic()) > 0:
+            self._changed.clear()
+            await wait(self._changed, pause)
+        self._woken = False
         now = time.monotonic()
         while self._due and self._due[0] <= now:
             heapq.heappop(self._due)

@@ -116,14 +116,14 @@ class TableHandler(Handler):
         if not self._has["before_claim"]:
             return True
         try:
-            said = await self._ask()
-            if not isinstance(said, bool | Where):
-                raise TypeError(f"before_claim must return True, False or a Where, got {said!r}")
+            result = await self._ask()
+            if not isinstance(result, bool | Where):
+                raise TypeError(f"before_claim must return True, False or a Where, got {result!r}")
         except Exception as error:
             log.error("before_claim of table %s failed: %s", self.kind, error, exc_info=error)
             telemetry.emit("hook.fail", kind=self.kind, hook="before_claim", error=error)
             return False
-        return said
+        return result
 
     async def _ask(self) -> Any:
         """Call ``before_claim`` with a timeout; while a call has not ended, no other is made."""
@@ -139,8 +139,8 @@ class TableHandler(Handler):
             raise
         if done:
             self._asked = None
-            said = asked.result()
-            return await said if inspect.isawaitable(said) else said
+            result = asked.result()
+            return await result if inspect.isawaitable(result) else result
         if inspect.iscoroutinefunction(hook):
             asked.cancel()
         raise TimeoutError(f"it has not ended for {LONGEST_ASK:g} s")
@@ -162,13 +162,13 @@ class TableHandler(Handler):
         await _run(self._target.before_execute, record)
         return await self._execute(record, **named)
 
-    def _wait_for(self, said: Any) -> None:
+    def _wait_for(self, result: Any) -> None:
         """In a thread or process: wait for a coroutine hook to finish."""
-        if is_unfinished(said):
+        if is_unfinished(result):
             if self._home is None:
-                asyncio.run(finished(said))
+                asyncio.run(finished(result))
             else:
-                asyncio.run_coroutine_threadsafe(finished(said), self._home).result()
+                asyncio.run_coroutine_threadsafe(finished(result), self._home).result()
 
     def _choose(self, executor: Executor | None) -> Executor:
         if executor == "async" and not self._is_async:
@@ -224,7 +224,7 @@ async def _in_daemon(function: Callable[[], Any]) -> Any:
     loop, context = asyncio.get_running_loop(), copy_context()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def tell(value: Any, error: BaseException | None) -> None:
+    def deliver(value: Any, error: BaseException | None) -> None:
         if not future.done():
             future.set_result((value, error))
 
@@ -234,7 +234,7 @@ async def _in_daemon(function: Callable[[], Any]) -> Any:
         except BaseException as error:
             found = (None, error)
         with suppress(RuntimeError):  # The loop is closed: the process is ending.
-            loop.call_soon_threadsafe(tell, *found)
+            loop.call_soon_threadsafe(deliver, *found)
 
     threading.Thread(target=call, name="howdah before_claim", daemon=True).start()
     value, error = await future
@@ -243,8 +243,8 @@ async def _in_daemon(function: Callable[[], Any]) -> Any:
     return value
 
 
-async def _await(said: Awaitable[Any]) -> Any:
-    return await said
+async def _await(result: Awaitable[Any]) -> Any:
+    return await result
 
 
 Answer = bool | Where

@@ -56,7 +56,7 @@ class TablePlan:
         self.view = view
         self.through_view = view.oid != table.oid
         self.budget: Budget | None = options.budget
-        self.purse = BudgetUse(options.budget, table.alias) if options.budget else None
+        self.budget_use = BudgetUse(options.budget, table.alias) if options.budget else None
         columns = options.columns
         id_type = table.attributes[columns.id].type
         self._id_type = id_type
@@ -113,12 +113,12 @@ class TablePlan:
         if only is not None:
             values.append(list(only))
             text += self._among(OWN + len(values))
-        within, sums, fits, left = self.purse.within(OWN + len(values)) if self.purse else ("", "", "", [])
+        within, sums, fits, left = self.budget_use.within(OWN + len(values)) if self.budget_use else ("", "", "", [])
         key = ("" if only is None else "only", *(where.text for where in wheres))
         if key not in self._claims:
             if len(self._claims) > 100:  # A hook that returns ever new conditions must not fill the memory.
                 self._claims.clear()
-            costs = self.purse.costs() if self.purse else ""
+            costs = self.budget_use.costs() if self.budget_use else ""
             self._claims[key] = build(
                 "claim", self._names, where=text + within, order=self._order, costs=costs, sums=sums, fits=fits
             )
@@ -127,7 +127,7 @@ class TablePlan:
     def due(self, extra: Where | None) -> tuple[str, list[Any]]:
         """Return the statement that lists the rows a claim would try, and the values of its conditions."""
         text, values = conjunction(self._wheres(extra), OWN)
-        within, _, _, left = self.purse.within(OWN + len(values)) if self.purse else ("", "", "", [])
+        within, _, _, left = self.budget_use.within(OWN + len(values)) if self.budget_use else ("", "", "", [])
         return build("due", self._names, where=text + within, order=self._order), values + left
 
     def silent(self, only: Sequence[Any] | None) -> tuple[str, list[Any]]:
@@ -141,9 +141,9 @@ class TablePlan:
 
     def oversized(self) -> tuple[str, list[float]]:
         """Return the statement that finds rows that exceed the total budget, and its values."""
-        assert self.purse is not None
-        exceeds, totals = self.purse.exceeds(1)
-        return build("oversized", self._names, exceeds=exceeds, costs=self.purse.costs()), totals
+        assert self.budget_use is not None
+        exceeds, totals = self.budget_use.exceeds(1)
+        return build("oversized", self._names, exceeds=exceeds, costs=self.budget_use.costs()), totals
 
     async def explain(self, conn: Any) -> ClaimPlan:
         """Return the server's plan for a claim."""

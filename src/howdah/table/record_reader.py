@@ -29,7 +29,7 @@ class RecordReader:
     def __init__(self, plan: TablePlan, session: Session) -> None:
         self._plan = plan
         self._session = session
-        self._aside = RejectedRows()
+        self._unreadable = RejectedRows()
         self._read_at = float("-inf")
         # A row gets no heartbeat before its record is read.
         self._timeout = min(session.database.command_timeout, max(1.0, plan.options.stalled_after / 3))
@@ -48,7 +48,7 @@ class RecordReader:
         except SLOW as error:
             self.most = max(1, len(ids) // 2)
             if len(ids) == 1:
-                self._aside.put(ids[0])
+                self._unreadable.put(ids[0])
                 raise UnreadableRecord(ids, error) from error
             raise TimeoutError(f"reading {len(ids)} records takes too long; trying {self.most} at a time") from error
         self._adjust(time.monotonic() - began, len(ids))
@@ -57,7 +57,7 @@ class RecordReader:
             self._read_at = time.monotonic()
         records |= self._judge(refused, works=bool(records))
         for id in ids:
-            self._aside.forget(id)
+            self._unreadable.forget(id)
         missing = [id for id in ids if id not in records]
         if missing and self._plan.through_view:
             for row in await self._session.fetch(self._plan.sql["existing"], missing):
@@ -71,14 +71,14 @@ class RecordReader:
         """Charge unreadable rows, unless the view may be the cause; an error in the data is charged to the row."""
         charged, doubtful = {}, []
         for id, error in refused:
-            proven = works or isinstance(error, asyncpg.DataError) or self._read_at > self._aside.since(id)
-            if proven or self._aside.tries(id) >= ENOUGH:
+            proven = works or isinstance(error, asyncpg.DataError) or self._read_at > self._unreadable.since(id)
+            if proven or self._unreadable.tries(id) >= ENOUGH:
                 charged[id] = message_of(error)
             else:
                 doubtful.append((id, error))
         if not charged and not works and doubtful:
             for id, _ in doubtful:
-                self._aside.put(id)
+                self._unreadable.put(id)
             raise UnreadableRecord([id for id, _ in doubtful], doubtful[0][1]) from doubtful[0][1]
         return charged | {id: message_of(error) for id, error in doubtful}
 

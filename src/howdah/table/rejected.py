@@ -37,7 +37,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a rejected row is retried; doubled each time."""
 MOST_REMEMBERED = 10_000
 MOST_NOTED = 100
-SAID_AGAIN = 3600.0
+LOG_AGAIN_AFTER = 3600.0
 """Seconds until the same rejection is logged again."""
 
 
@@ -165,24 +165,24 @@ class RejectionNotes:
 
     def __init__(self, table: str) -> None:
         self._table = table
-        self._said: dict[tuple[str, str], float] = {}
+        self._logged_at: dict[tuple[str, str], float] = {}
         self._unwritten: dict[tuple[str, str], str] = {}
 
     def add(self, act: str, refused: Sequence[tuple[Any, BaseException]]) -> None:
         """Add rejected rows; safe to call from another thread."""
-        now, news = time.monotonic(), []
+        now, unlogged = time.monotonic(), []
         for id, error in refused:
             message = message_of(error)
             if len(self._unwritten) < MOST_NOTED:
                 self._unwritten[str(id), act] = message
             key = (str(id), act)
-            if now - self._said.get(key, -SAID_AGAIN) >= SAID_AGAIN:
-                if len(self._said) >= MOST_REMEMBERED:
-                    self._said.clear()
-                self._said[key] = now
-                news.append((id, message))
-        if news:
-            ids, message = [id for id, _ in news], news[0][1]
+            if now - self._logged_at.get(key, -LOG_AGAIN_AFTER) >= LOG_AGAIN_AFTER:
+                if len(self._logged_at) >= MOST_REMEMBERED:
+                    self._logged_at.clear()
+                self._logged_at[key] = now
+                unlogged.append((id, message))
+        if unlogged:
+            ids, message = [id for id, _ in unlogged], unlogged[0][1]
             more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
             log.warning("table %s refuses the %s of row %s%s: %s", self._table, act, ids[0], more, message)
             telemetry.emit("table.refused", table=self._table, act=act, ids=ids, message=message)

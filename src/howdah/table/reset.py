@@ -42,7 +42,7 @@ class StalledRow(NamedTuple):
     id: Any
     token: int | None
     heard: float
-    looked: float
+    checked_at: float
     """Time of the check, by the server's clock."""
 
 
@@ -52,10 +52,10 @@ class _Seen(NamedTuple):
     last: float
 
 
-def look_every(stall: float) -> float:
+def check_interval(stall: float) -> float:
     """Return the seconds between two checks by a node or control plane that declared this stall time.
 
-    >>> look_every(30.0), look_every(2.0)
+    >>> check_interval(30.0), check_interval(2.0)
     (2.0, 0.5)
     """
     return min(2.0, stall / 4)
@@ -109,8 +109,8 @@ MOST_WATCHED = 5000
 TIMEOUT = 60.0
 """Timeout in seconds; without an index a check reads the whole table."""
 SLOW = 0.1
-EASE = 20.0
-"""A check that takes longer than ``SLOW`` seconds is repeated after ``EASE`` times its duration at the earliest."""
+SLOW_FACTOR = 20.0
+"""A check that takes longer than ``SLOW`` seconds is repeated after ``SLOW_FACTOR`` times its duration or later."""
 
 
 class RowResets:
@@ -121,12 +121,12 @@ class RowResets:
         self._session = session
         self._notes = notes
         self._outcomes = outcomes
-        self._silence = StallDetector(plan.options.heartbeat, look_every(plan.options.stalled_after))
+        self._stalls = StallDetector(plan.options.heartbeat, check_interval(plan.options.stalled_after))
         self._declarations = Declarations(plan, session)
-        self._aside = RejectedRows()
+        self._rejected = RejectedRows()
         self._uncancelled = RejectedRows()
         self._over: list[StalledRow] = []
-        self._look_at = 0.0
+        self._check_all_at = 0.0
 
     async def declare(self) -> None:
         """Declare the stall time of this node's rows."""
@@ -135,8 +135,8 @@ class RowResets:
     async def reset(self, most: int) -> tuple[int, int]:
         """Reset up to ``most`` rows; return how many were requeued and how many failed."""
         if not self._over:
-            await self.tell()
-            self._over = await self._look()
+            await self.record_rejections()
+            self._over = await self._find_stalled()
         batch, self._over = self._over[:most], self._over[most:]
         if not batch:
             return 0, 0
@@ -146,7 +146,7 @@ class RowResets:
         failed = sum(row["done"] and row["state"] == "failed" for row in rows)
         back = sum(row["done"] for row in rows) - failed
         for row in rows:
-            self._silence.forget(self._plan.id(row["id"]), by_id[self._plan.id(row["id"])].token)
+            self._stalls.forget(self._plan.id(row["id"]), by_id[self._plan.id(row["id"])].token)
         self._notes.add("reset", [(each.id, error) for each, error in refused])
         for each, error in refused:
             if not is_passing(error) and await self._outcomes.fail(
@@ -154,7 +154,7 @@ class RowResets:
             ):
                 failed += 1
             else:
-                self._aside.put(each.id)
+                self._rejected.put(each.id)
         return back, failed
 
     async def cancel(self, most: int) -> int:
@@ -188,27 +188,29 @@ class RowResets:
         _, refused = await split(list(keys), send)
         self._notes.add("expire", [(id, error) for (_, id), error in refused])
 
-    async def tell(self) -> None:
+    async def record_rejections(self) -> None:
         """Store the rejected rows for the doctor."""
-        if told := self._notes.take():
+        if rejections := self._notes.take():
             relation = self._plan.table.quoted
-            await self._session.fetch(self._plan.sql["record_rejections"], relation, *columns(told, 3), MOST_NOTED)
+            await self._session.fetch(
+                self._plan.sql["record_rejections"], relation, *columns(rejections, 3), MOST_NOTED
+            )
 
-    async def _look(self) -> list[StalledRow]:
+    async def _find_stalled(self) -> list[StalledRow]:
         """Read the silent rows: all, or where that takes long, only those already watched."""
         stall, workers, stalls = await self._declarations.stalls()
         began = time.monotonic()
-        whole = began >= self._look_at
-        if not whole and not self._silence.ids:
+        whole = began >= self._check_all_at
+        if not whole and not self._stalls.ids:
             return []
-        statement, values = self._plan.silent(None if whole else self._silence.ids)
+        statement, values = self._plan.silent(None if whole else self._stalls.ids)
         rows = await self._session.fetch(
             statement, WATCHED_FROM, MOST_WATCHED, stall, workers, stalls, *values, timeout=TIMEOUT
         )
         took = time.monotonic() - began
         if whole and took > SLOW:
-            self._look_at = time.monotonic() + EASE * took
-        over = self._silence.see([{**row, "id": self._plan.id(row["id"])} for row in rows])
+            self._check_all_at = time.monotonic() + SLOW_FACTOR * took
+        over = self._stalls.see([{**row, "id": self._plan.id(row["id"])} for row in rows])
         if over and await self._declarations.changed():
             return []  # A node that has since declared a longer time may own some of them: the next check uses that.
         if not over:
@@ -216,14 +218,14 @@ class RowResets:
         grace = grace_of(self._plan.options.stalled_after)
         tokens = [each.token for each in over if each.token is not None]
         rows = await self._session.fetch(self._plan.sql["unrenewable"], tokens, grace, timeout=TIMEOUT)
-        aside, excused = set(self._aside.ids()), {row["token"] for row in rows}
+        aside, excused = set(self._rejected.ids()), {row["token"] for row in rows}
         return [each for each in over if each.id not in aside and each.token not in excused]
 
     async def _send(self, batch: Sequence[StalledRow]) -> list[Any]:
         options = self._plan.options
-        ids, tokens, heard, looked = columns(batch, 4)
+        ids, tokens, heard, checked = columns(batch, 4)
         values = (options.max_resets, options.reset_message)
         gap = gap_after(options.stalled_after)
         return await self._session.fetch(
-            self._plan.sql["reset"], ids, tokens, heard, max(looked), gap, *values, timeout=TIMEOUT
+            self._plan.sql["reset"], ids, tokens, heard, max(checked), gap, *values, timeout=TIMEOUT
         )

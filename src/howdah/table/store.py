@@ -19,7 +19,7 @@ from howdah.postgres.database import Database, Session
 from howdah.postgres.sql import columns
 from howdah.postgres.transaction import transact_uncharged
 from howdah.store import Transaction
-from howdah.table.ack import RowAcks, Told
+from howdah.table.ack import RowAcks, RowOutcome
 from howdah.table.budget import Key
 from howdah.table.claim import ClaimedRows, RowClaims, TableWakeup
 from howdah.table.execution_log import ExecutionLogs
@@ -44,7 +44,7 @@ IDLE = 1.0
 """Number of leases after which the server ends an idle transaction, as when its process is frozen."""
 MOST_OVERSIZED = 10
 REFUSED = "RowRefused"  # Error of an attempt whose outcome the table rejected.
-FAREWELL = 2.0
+CLOSE_TIMEOUT = 2.0
 """Timeout in seconds for writing the last notes when a node ends."""
 
 
@@ -63,19 +63,19 @@ class TableStore:
         self._claims = Session(database, "claim rows")
         self._acks = Session(database, "ack")
         self._resets = Session(database, "reset")
-        self._pause = TableWakeup(options.poll)
+        self._wakeup = TableWakeup(options.poll)
         self.notes = RejectionNotes(options.name)
         self._outcomes = RowAcks(plan, self._acks, self.notes)
         self._claiming = RowClaims(plan, self._claims, self.notes, self._release)
         self._resetting = RowResets(plan, self._resets, self.notes, self._outcomes)
-        self._question = ClaimHook(gate.may_claim) if gate else None
+        self._claim_hook = ClaimHook(gate.may_claim) if gate else None
         self._held: dict[int, set[Any]] = {}
         self._reserved: set[Key] = set()
         self._claimed = 0
         self._since = time.monotonic()
-        self.spent: Callable[[], None] = lambda: None
+        self.on_limit: Callable[[], None] = lambda: None
         """Called when there is nothing more to claim, ever."""
-        self.journal = ExecutionLogs(self)
+        self.execution_logs = ExecutionLogs(self)
         if plan.budget:
             plan.budget.watchers.append(self.wake)
 
@@ -89,14 +89,14 @@ class TableStore:
         """Claim up to ``limit`` rows for the remote worker of this name; ``None``: for this node."""
         limit = self._within_total(limit)
         if limit <= 0:
-            self.spent()
+            self.on_limit()
             return []
-        said = await self._question.ask() if self._question else True
-        if said is False:
+        answer = await self._claim_hook.ask() if self._claim_hook else True
+        if answer is False:
             return []
-        rows = await self._claiming.claim(limit, said if isinstance(said, Where) else None, worker)
+        rows = await self._claiming.claim(limit, answer if isinstance(answer, Where) else None, worker)
         if self._claiming.more:
-            self._pause.ring()
+            self._wakeup.wake()
         if not rows:
             await self._report_oversized()
         return self._take(rows)
@@ -105,13 +105,13 @@ class TableStore:
         accepted: list[Ack] = []
         locked: set[Key] = set()
         if acks:
-            unwritten = await self.journal.finish([(ack.job.token, ack.job.id) for ack in acks], self._name)
-            told = [
-                Told(ack.job.id, ack.job.token, STATES[ack.outcome], _delay(ack), _message(ack))
+            unwritten = await self.execution_logs.finish([(ack.job.token, ack.job.id) for ack in acks], self._name)
+            outcomes = [
+                RowOutcome(ack.job.id, ack.job.token, STATES[ack.outcome], _delay(ack), _message(ack))
                 for ack in acks
                 if (ack.job.token, ack.job.id) not in unwritten
             ]
-            recorded, locked = await self._outcomes.record(told)
+            recorded, locked = await self._outcomes.record(outcomes)
             locked |= unwritten
             self._claiming.ended()
             accepted = [ack for ack in acks if (ack.job.token, ack.job.id) in recorded]
@@ -122,7 +122,7 @@ class TableStore:
                 elif state == "canceled":  # Another caller claimed it meanwhile.
                     ack.outcome = Outcome.CANCELLED
                 elif ack.outcome in (Outcome.RETRY, Outcome.SNOOZED):
-                    self._pause.expect(ack.delay)
+                    self._wakeup.expect(ack.delay)
             for ack in acks:
                 key = (ack.job.token, ack.job.id)
                 ack.postponed = key in locked
@@ -134,22 +134,22 @@ class TableStore:
 
     async def release(self, tokens: Sequence[int]) -> int:
         released, locked = await self._release(self.held(tokens))
-        self._claiming.doubt({token for token, _ in locked})
+        self._claiming.release_later({token for token, _ in locked})
         for token in tokens:
             self._held.pop(token, None)
         return released
 
     async def rest(self) -> None:
-        await self._pause.rest()
+        await self._wakeup.rest()
 
     def wake(self) -> None:
-        self._pause.ring()
-        if self._question:
-            self._question.interrupt()
+        self._wakeup.wake()
+        if self._claim_hook:
+            self._claim_hook.interrupt()
 
     async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
         async def finish(conn: asyncpg.Connection, _result: bytes | None) -> None:
-            for (token, id), entries in self.journal.pending([(job.token, job.id)]):
+            for (token, id), entries in self.execution_logs.pending([(job.token, job.id)]):
                 await conn.fetch(self._plan.sql["log_in_transaction"], [id], [token], [entries])
             if await conn.fetchval(self._plan.sql["ack_in_transaction"], job.id, job.token) is None:
                 if await conn.fetchval(self._plan.sql["held"], job.id, job.token) is not None:
@@ -194,7 +194,7 @@ class TableStore:
             del self._held[token]
         for key in [key for key in self._reserved if key not in running and not self.holds(key)]:
             self.free(key)
-        self.journal.keep(lambda key: key in running or self.holds(key))
+        self.execution_logs.keep(lambda key: key in running or self.holds(key))
 
     async def declare(self) -> None:
         """Declare the stall time of this node's rows to the other nodes, before the first claim."""
@@ -218,9 +218,9 @@ class TableStore:
 
     async def log(self, rows: Sequence[tuple[Key, str]]) -> set[Key]:
         """Write the execution logs of running attempts; return those whose rows are locked now."""
-        told = [(id, token, entries) for (token, id), entries in rows]
+        written = [(id, token, entries) for (token, id), entries in rows]
         statement = self._plan.sql["log"]
-        found, refused = await split(told, lambda part: self._acks.fetch(statement, *columns(part, 3)))
+        found, refused = await split(written, lambda part: self._acks.fetch(statement, *columns(part, 3)))
         self.notes.add("log", [(each[0], error) for each, error in refused])
         return {key for key, _ in rows} & {(row["token"], self._plan.id(row["id"])) for row in found if row["locked"]}
 
@@ -229,8 +229,8 @@ class TableStore:
         if self._plan.budget:
             self._plan.budget.watchers.remove(self.wake)
         try:
-            async with asyncio.timeout(FAREWELL):
-                await self._resetting.tell()
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await self._resetting.record_rejections()
         except Exception as error:
             log.warning("could not record the rejected rows of table %s: %s", self._name, error)
         for session in (self._claims, self._acks, self._resets):
@@ -271,11 +271,11 @@ class TableStore:
 
     async def _release(self, keys: Sequence[Key]) -> tuple[int, set[Key]]:
         """Release rows; return how many were released, and the keys of those that are locked."""
-        written, locked = await self._outcomes.record([Told(id, token, "queued") for token, id in keys])
+        written, locked = await self._outcomes.record([RowOutcome(id, token, "queued") for token, id in keys])
         return len(written), locked
 
     async def _report_oversized(self) -> None:
-        if self._plan.purse is None or not self._plan.purse.may_warn():
+        if self._plan.budget_use is None or not self._plan.budget_use.may_warn():
             return
         statement, values = self._plan.oversized()
         if rows := await self._claims.fetch(statement, MOST_OVERSIZED, *values):

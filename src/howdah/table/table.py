@@ -141,7 +141,7 @@ class OpenTableSource:
         if plan.budget or handler.gated:
             handler.over.append(self._over)
         notify = plan.options.notify and context.options.notify
-        self._listener = Listener(context.database, channel(plan.table.quoted), self._heard) if notify else None
+        self._listener = Listener(context.database, channel(plan.table.quoted), self._on_notify) if notify else None
         self._lease = context.options.lease
 
     @property
@@ -149,12 +149,12 @@ class OpenTableSource:
         return self._listener is not None and self._listener.reported
 
     def renewal(self, holder: LeaseHolder) -> TableHeartbeat:
-        self.store.spent = holder.stop
+        self.store.on_limit = holder.stop
         return TableHeartbeat(self._plan, self.store, holder, lease=self._lease)
 
     async def listen(self, stop: asyncio.Event) -> None:
         listening = self._listener.run(stop) if self._listener else stop.wait()
-        await asyncio.gather(listening, self.store.journal.run(stop))
+        await asyncio.gather(listening, self.store.execution_logs.run(stop))
 
     async def reset(self) -> None:
         while any(done := await self.store.reset(MOST_RESETS)):
@@ -171,21 +171,21 @@ class OpenTableSource:
 
     def log(self, job: Job, key: str, command: Sequence[object]) -> ExecutionLogEntry:
         """Begin an entry in the execution logs of a row."""
-        return self.store.journal.open(job, key, command)
+        return self.store.execution_logs.open(job, key, command)
 
     async def _over(self, job: Job, _ack: Ack) -> None:
         self.store.free((job.token, job.id))
         self.store.wake()  # A row that exceeded the budget before may fit now.
 
-    def _heard(self, _payload: str | None) -> None:
+    def _on_notify(self, _payload: str | None) -> None:
         self.store.wake()
 
 
-LOST = "the row was deleted, requeued or taken back"
-UNHEARD = "the table refuses its heartbeat"
-SOON = 0.5
+ROW_LOST = "the row was deleted, requeued or taken back"
+HEARTBEAT_REJECTED = "the table refuses its heartbeat"
+RETRY_AFTER = 0.5
 """Seconds until the next heartbeat while some rows are locked or rejected."""
-GIVEN_UP = 0.4
+GIVE_UP_AFTER = 0.4
 """Fraction of the stall time after which a row with rejected heartbeats is failed: before other nodes reset it."""
 
 
@@ -220,29 +220,29 @@ class TableHeartbeat:
         known = {(row["token"], self._plan.id(row["id"])) for row in rows}
         unwanted = [self._plan.id(row["id"]) for row in rows if row["cancel"]]
         # A locked row is renewed as soon as it is unlocked, before a reset could count it as silent.
-        self.again = SOON if refused or any(not row["free"] for row in rows) else None
-        unheard = await self._unheard(held, refused, at, session)
-        known |= {*self._refused, *unheard}
+        self.again = RETRY_AFTER if refused or any(not row["free"] for row in rows) else None
+        given_up = await self._give_up(held, refused, at, session)
+        known |= {*self._refused, *given_up}
 
-        def heed() -> None:
+        def apply() -> None:
             holder, store = self._holder, self._store
             holder.renewed(tokens, at)
             # Rows acked since the statement was sent are no longer held, but not lost.
             lost = [key for key in held if key not in known and store.holds(key)]
-            for key in [*lost, *unheard]:
+            for key in [*lost, *given_up]:
                 store.forget(key)
             if lost:
-                holder.lose_jobs(lost, LOST)
-            if unheard:
-                holder.lose_jobs(unheard, UNHEARD)
+                holder.lose_jobs(lost, ROW_LOST)
+            if given_up:
+                holder.lose_jobs(given_up, HEARTBEAT_REJECTED)
             if unwanted:
                 holder.cancel(unwanted)
             running = {(attempt.job.token, attempt.job.id) for attempt in holder.running}
             store.settle(set(holder.tokens()), running)
 
-        return heed
+        return apply
 
-    async def _unheard(
+    async def _give_up(
         self, held: Sequence[Key], refused: Sequence[tuple[Any, Exception]], at: float, session: Session
     ) -> list[Key]:
         """Note the rows whose heartbeat is rejected; fail and return those that will soon count as silent."""
@@ -250,7 +250,7 @@ class TableHeartbeat:
         self._store.notes.add("heartbeat", refused)
         keys = [key for key in held if key[1] in errors]
         self._refused = {key: self._refused.get(key, at) for key in keys}
-        over = [key for key in keys if at - self._refused[key] >= GIVEN_UP * self._plan.options.stalled_after]
+        over = [key for key in keys if at - self._refused[key] >= GIVE_UP_AFTER * self._plan.options.stalled_after]
         for key in over:
             del self._refused[key]
             await self._store.fail(key, message_of(errors[key[1]]), session)

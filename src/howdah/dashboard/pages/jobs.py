@@ -168,7 +168,7 @@ def filter_of(get: Callable[[str, str], str]) -> Filter:
 
 def fields_of(filter: Filter) -> dict[str, str]:
     """Return a filter as form fields; a time keeps its seconds, or an action would change more jobs than were shown."""
-    return {name: _sent(value) if isinstance(value, datetime) else str(value) for name, value in filter.said.items()}
+    return {name: _sent(value) if isinstance(value, datetime) else str(value) for name, value in filter.given.items()}
 
 
 def _sent(at: datetime) -> str:

@@ -1,5 +1,5 @@
--- announce_sleep: fall asleep: hang the signs, then say who is in flight, when the next job is due, and which queues exist.
--- in:  $1 queues text[] or null for all, $2 milliseconds the sign lasts
+-- announce_sleep: announce that a worker sleeps; return the open transactions, the time of the next due job, and the queues.
+-- in:  $1 queues text[] or null for all, $2 milliseconds the announcement lasts
 -- out: in_flight, due_in, known
 --
 -- It commits asynchronously: an announcement lost in a crash is made again by the node that reconnects.

@@ -1,4 +1,4 @@
--- end_times: how and when these jobs ended, of those that did.
+-- end_times: the final state and end time of those of these jobs that have ended.
 -- in:  $1 ids int8[]
 -- out: id, state, finished_at
 

@@ -1,7 +1,7 @@
--- insert_runs: after COPY into job, in the same transaction: what may be claimed now, what later, and the bell.
+-- insert_runs: after COPY into job, in the same transaction: insert the due jobs as runs, the others by due time, and notify.
 -- in:  $1 lo int8[], $2 hi int8[], $3 queue text[], $4 kind text[], $5 priority int2[]
 --      $6 later ids int8[], $7 due timestamptz[], $8 queue text[], $9 kind text[], $10 priority int2[]
--- out: nothing of interest
+-- out: a count, not used
 
 with ready as (
     insert into {schema}.ready (lo, hi, queue, kind, priority, attempt)

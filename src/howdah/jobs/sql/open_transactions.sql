@@ -1,8 +1,9 @@
--- open_transactions: transactions that may have looked before the sign hung; to be asked after it hung, in a transaction of its own.
+-- open_transactions: transactions that may have checked for sleeping workers before this one announced its sleep. Runs
+-- after the announcement, in a transaction of its own.
 -- out: their ids int8[]
 --
--- A snapshot lists only those below the newest that is over. Younger ones are found by taking the next id ourselves: all
--- between were given out, and none of them is over.
+-- A snapshot lists only transactions below the newest finished one. Newer ones are found by allocating the next id: all ids
+-- in between are allocated, and none of these transactions has finished.
 
 select array(select x::text::int8 from pg_snapshot_xip(n.seen) x)
     || array(select generate_series(pg_snapshot_xmax(n.seen)::text::int8, n.ours::text::int8 - 1)) as underway

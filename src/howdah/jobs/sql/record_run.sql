@@ -1,8 +1,8 @@
--- record_run: the record of one run, if the lease is the worker's: begun with its spec, ended with what came of it.
+-- record_run: store the start or the end of a run, if the node holds the lease of its job.
 -- in:  $1 node int, $2 job int8, $3 token int8, $4 state, $5 spec json or null, $6 code, $7 result json or null
--- out: held (whether the lease is its)
+-- out: held (whether the node holds the lease)
 --
--- An attempt that was handed back is begun again under the same number; a run is ended only by whom it runs with.
+-- A released attempt starts again under the same number. Only the node of a run can end it.
 
 with mine as (
     select u.attempt, j.kind

@@ -1,6 +1,6 @@
--- write_log: keep what a running job says, if the lease is the worker's.
+-- write_log: store log lines and progress of a running job, if the node holds its lease.
 -- in:  $1 node int, $2 job int8, $3 token int8, $4 stream, $5 lines text[], $6 progress float8 or null, $7 note, $8 most lines
--- out: held (whether the lease is its), kept (lines)
+-- out: held (whether the node holds the lease), kept (lines)
 
 with mine as (
     select u.attempt
@@ -22,7 +22,7 @@ kept as (
     order by t.place
     returning 1
 ),
-said as (
+progressed as (
     insert into {schema}.progress as p (id, token, share, note)
     select $2, $3, $6, $7 from mine where $6::float8 is not null
     on conflict (id) do update set token = excluded.token, share = excluded.share, note = excluded.note, said_at = clock_timestamp()
