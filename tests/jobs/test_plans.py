@@ -131,14 +131,14 @@ async def test_promote_of_nothing(look):
 
 
 async def test_reset(look):
-    seen = await look("reset", 100, True, True, before=EXPIRED)
+    seen = await look("reset", 100, True, True, None, before=EXPIRED)
     assert seen.walked == {}
     assert 500 < seen.pages < 12_000  # five hundred jobs go back, each with a line of history
 
 
 async def test_reset_of_nothing(look):
     """A hundred runs go on; finished ones are not looked at."""
-    seen = await look("reset", 100, True, True)
+    seen = await look("reset", 100, True, True, None)
     assert seen.walked == {}
     assert seen.rows < 6000
     assert seen.pages < 1500
