@@ -104,6 +104,7 @@ async def test_a_coroutine_that_a_handler_returns_is_awaited(tmp_path, executor,
     assert (tmp_path / "ran").exists()
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("function", [lazy_handlers.returns_coroutine, lazy_handlers.yields])
 async def test_control_without_the_look_at_what_is_returned_a_job_is_done_and_did_not_run(
     tmp_path, monkeypatch, function
