@@ -68,7 +68,7 @@ async def test_a_halted_consumer_is_seen_and_helped(app, served, tab):
         await page.get_by_label("To: beginning").fill("beginning")
         await page.get_by_role("button", name="Reset").click()
         await page.get_by_role("dialog").get_by_role("button", name="Reset").click()
-        await expect(page.get_by_role("status").filter(has_text="stands at 0")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="is at position 0")).to_be_visible()
         await expect(page.locator("#parts")).to_contain_text("(0 behind")
         await eventually(lambda: same(seen[-3:], [1, 2, 3]), 30)
 
@@ -103,9 +103,7 @@ async def test_parked_events_are_tried_again_or_dropped(app, served, tab):
         row = page.locator("#parked tbody tr").first
         await row.get_by_role("button", name="Retry").click()
         await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
-        await expect(
-            page.get_by_role("status").filter(has_text="1 parked events of mails are tried again")
-        ).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="1 parked events of mails are retried")).to_be_visible()
         await eventually(lambda: same(seen, [1]), 30)
         await page.reload()
         await page.get_by_role("button", name="Drop all").click()

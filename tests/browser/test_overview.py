@@ -52,8 +52,8 @@ async def test_what_needs_somebody_is_said_first(app, served, tab):
     await app.admin.pause("mail")
     page = tab.page
     await page.goto(f"{served}/")
-    await expect(page.get_by_role("link", name="Queue mail is paused; 1 jobs wait")).to_be_visible()
-    await expect(page.get_by_role("link", name="No node is live; jobs that wait: 1")).to_be_visible()
+    await expect(page.get_by_role("link", name="Queue mail is paused; queued jobs: 1")).to_be_visible()
+    await expect(page.get_by_role("link", name="No node is live; queued jobs: 1")).to_be_visible()
     await page.keyboard.press("g")
     await page.keyboard.press("q")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Queues")

@@ -59,7 +59,7 @@ def problems(visit: DashboardRequest, snapshot: Snapshot) -> list[Problem]:
         found.append(Problem("bad", f"No node is live; queued jobs: {snapshot.totals.queued:,}", visit.url("/nodes")))
     for queue in snapshot.queues:
         if queue.paused and (queue.queued or 0) > 0:
-            text = f"Queue {queue.name} is paused; {queue.queued:,} jobs are queued"
+            text = f"Queue {queue.name} is paused; queued jobs: {queue.queued:,}"
             found.append(Problem("warn", text, visit.url("/queues")))
         elif (queue.oldest_age or 0) > LATE:
             text = f"Queue {queue.name} is late: its first job has waited for {queue.oldest_age:,.0f} s"
