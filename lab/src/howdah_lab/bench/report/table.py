@@ -35,7 +35,8 @@ def write(results: Results) -> None:
             f"the machine was busy before the start (load {place['load']:.1f} on {place['cores']} cores):"
             " an idle one is faster"
         )
-    click.echo(f"medians of {results.rounds} rounds; every job checked in the tables\n")
+    rounds = "one round" if results.rounds == 1 else f"medians of {results.rounds} rounds"
+    click.echo(f"{rounds}; every job checked in the tables\n")
     summaries = summarise(results)
     columns = COLUMNS
     if {summary.system for summary in summaries} <= {OURS, ceiling.NAME}:
@@ -55,16 +56,18 @@ def _processes(count: int) -> str:
     return "1 worker process" if count == 1 else f"{count} worker processes"
 
 
-def _number(value: float) -> float:
+def _number(value: float) -> float | str:
     """Round a figure to its significant digits.
 
-    >>> _number(123456.7), _number(17.31)
-    (123457, 17.31)
+    >>> _number(123456.7), _number(17.31), _number(0.05731)
+    (123457, 17.31, '0.0573')
     """
-    return round(value) if value >= 1000 else value
+    if value >= 1000:
+        return round(value)
+    return value if value >= 1 else f"{value:.3g}"
 
 
-def _spread(value: float, figure: Figure) -> float | None:
+def _spread(value: float, figure: Figure) -> float | str | None:
     return _number(value) if len(figure.rounds) > 1 else None
 
 
