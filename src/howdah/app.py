@@ -22,15 +22,16 @@ from howdah.jobs.admin import Admin
 from howdah.jobs.enqueue import ForeignEnqueue
 from howdah.jobs.schedule import Missed, Schedule
 from howdah.jobs.source import JobSource
-from howdah.maintenance import pruner
-from howdah.maintenance.pruner import DEFAULT_RETENTION, Retention
+from howdah.maintenance import MaintenanceLoops
+from howdah.maintenance.pruner import DEFAULT_RETENTION, Retention, prune
 from howdah.maintenance.scheduler import Scheduler
-from howdah.node.source import Source
+from howdah.node.node import Node
+from howdah.node.parts import Loop
+from howdah.node.registry import DatabaseContext, DatabaseRegistry
 from howdah.postgres import migrate
 from howdah.postgres.database import Database, dsn_from_environment
 from howdah.redact import Hook, Redact
 from howdah.retry import Retries
-from howdah.runtime import DatabaseNode
 from howdah.store import Transaction
 from howdah.table.options import TableOptions, TableSettings
 from howdah.table.table import Table
@@ -68,7 +69,7 @@ class Howdah:
         self.event = self.types.event
         self.upcaster = self.types.upcaster
         self._own: dict[str, Task[..., Any]] = {}
-        self.prune = self._bring(pruner.prune(lambda: self.database, lambda: self.retention))
+        self.prune = self._bring(prune(lambda: self.database, lambda: self.retention))
         """Built-in task of every app: prunes by the app's retention, or by the seconds given."""
         self.webhooks = Webhooks(self._bring)
         """The webhooks of the application."""
@@ -154,8 +155,7 @@ class Howdah:
         return task
 
     def _bring(self, handler: Handler) -> Task[..., Any]:
-        task: Task[..., Any] = Task(self, handler, TaskSettings(), largest=self._largest)
-        self._own[handler.kind] = task
+        task = self._own[handler.kind] = Task(self, handler, TaskSettings(), largest=self._largest)
         return task
 
     def schedule(self, name: str, job: NewJob, *, cron: str, zone: str = "UTC", missed: Missed = "once") -> Schedule:
@@ -202,8 +202,7 @@ class Howdah:
 
     def enqueue_sync(self, job: NewJob, conn: Any = None) -> Enqueued:
         """Enqueue one job from synchronous code; with ``conn``, in that connection's transaction."""
-        [made] = self.enqueue_many_sync([job], conn=conn)
-        return made
+        return self.enqueue_many_sync([job], conn=conn)[0]
 
     def enqueue_many_sync(self, jobs: Iterable[NewJob], *, conn: Any = None) -> list[Enqueued]:
         """Enqueue all of them or none from synchronous code; with ``conn``, in that connection's transaction."""
@@ -253,28 +252,29 @@ class Howdah:
         """Bring the schema to the version this code needs."""
         return await migrate.migrate(self.database)
 
-    def node(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> DatabaseNode:
+    def node(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> Node[DatabaseContext]:
         """Make a node that is ready to run."""
         if not self.tasks and not self.tables and not self.consumers:
             raise ConfigError(
                 "no task, table or consumer is registered, so there is nothing to work on; decorate one with @app.task"
             )
-        sources: list[Source] = [JobSource(self.handlers), *(table.source for table in self.tables.values())]
-        return DatabaseNode(
-            self.database,
-            sources,
+        return Node(
+            DatabaseRegistry(self.database),
+            [JobSource(self.handlers), *(table.source for table in self.tables.values())],
             self.webhooks.serving(options or WorkerOptions()),
-            retention=self.retention,
-            scheduler=self._scheduler if self.schedules else None,
-            upkeep=upkeep,
-            relay=self.webhooks.relay(self.database),
-            crew=(lambda context, drain_group: NodeConsumers(self.consumers, self.types, context, drain_group))
-            if self.consumers
-            else None,
+            services=[lambda context: NodeConsumers(self.consumers, self.types, context)] if self.consumers else [],
+            loops=self._upkeep if upkeep else tuple,
+            resets=upkeep,
         )
 
-    def _scheduler(self) -> Scheduler:
-        return Scheduler(self.database, self.schedules, self._clients.client())
+    def _upkeep(self) -> list[Loop]:
+        maintenance = MaintenanceLoops(self.database, retention=self.retention, scheduler=self._scheduler())
+        relay = self.webhooks.relay(self.database)
+        notices = [Loop(name="howdah notices", run=relay.run)] if relay else []
+        return [Loop(name="howdah upkeep", run=maintenance.run), *notices]
+
+    def _scheduler(self) -> Scheduler | None:
+        return Scheduler(self.database, self.schedules, self._clients.client()) if self.schedules else None
 
     async def work(self, options: WorkerOptions | None = None) -> None:
         """Run a node until it is cancelled or, with ``drain``, until no work is due."""

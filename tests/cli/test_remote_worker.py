@@ -182,7 +182,7 @@ def test_a_worker_that_is_asked_to_drain_ends_by_itself(site: Site) -> None:
     assert ask(site.url, f"/workers/{node['id']}/drain", site.token, method="POST")[1]["status"] == "draining"
 
     assert worker.ends() == 0
-    assert "asks node" in worker.output
+    assert "has been asked to drain" in worker.output
 
 
 def test_a_control_plane_that_hangs_does_not_keep_it_after_the_second_signal(site: Site) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from control_plane.conftest import serving
 from howdah import Budget, ConfigError, Howdah, Transaction
-from howdah.remote.capabilities import Capabilities
+from howdah.remote.source import Capabilities
 from table.ground import ddl
 
 pytestmark = pytest.mark.anyio

@@ -240,7 +240,7 @@ async def test_a_control_plane_without_the_table_keeps_the_jobs(app: Howdah, con
             await eventually(both)
             without = Howdah(app.database.dsn)
             async with serving(without, heartbeat=0.5, offline_after=LEASE) as other:
-                for client in (remote_node.client, remote_node._heartbeat_client):
+                for client in (remote_node.client, remote_node.heartbeat_thread.connection):
                     assert client is not None
                     client._http.base_url = other.url
                 await asyncio.sleep(1.5 * LEASE)

@@ -104,7 +104,7 @@ async def test_nothing_is_left_behind_at_the_end(served: ControlPlane, conn: Any
     async with remote(served) as remote_node:
         node = await registered(remote_node)
         await ended(conn, await served.enqueue("traced"))
-        heartbeat_client = remote_node._heartbeat_client
+        heartbeat_client = remote_node.heartbeat_thread.connection
     assert heartbeat_client is not None
 
     async def gone() -> bool:
@@ -301,6 +301,6 @@ async def test_no_secret_is_logged_at_any_level(served: ControlPlane, caplog: py
     caplog.set_level(logging.DEBUG)
     async with remote(served) as remote_node:
         await registered(remote_node)
-    assert remote_node._registered is not None
-    assert remote_node._registered.credential not in caplog.text
+    assert remote_node.registry.registered is not None
+    assert remote_node.registry.registered.credential not in caplog.text
     assert served.tokens["work"] not in caplog.text

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from howdah import ConfigError, Howdah, HowdahError
-from kit.node import drain, eventually, node
+from kit.node import consumers_of, drain, eventually, node
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +81,7 @@ async def test_a_paused_consumer_finishes_its_batch_and_rests(app, seen, gate):
 
 
 async def _rests(running_node: Any) -> bool:
-    return not running_node.crew.runners
+    return not consumers_of(running_node).runners
 
 
 async def test_a_reset_goes_back_or_leaves_out(app, seen, gate):

@@ -14,7 +14,7 @@ import pytest
 from howdah import Howdah
 from howdah.events.consumers import channel
 from howdah.events.dispatcher import FLOWING, Dispatcher, PollInterval
-from kit.node import POLL_ONLY, eventually, node
+from kit.node import POLL_ONLY, consumers_of, eventually, node
 
 pytestmark = pytest.mark.anyio
 notified = pytest.mark.skipif(
@@ -54,8 +54,12 @@ async def has(got: list[int], position: int) -> bool:
 async def asleep(running_node: Any) -> None:
     """Wait until the node has nothing to do, hears, and has stopped looking."""
     looks = -1
-    while running_node.crew is None or not running_node.crew.runners or looks != running_node.crew._dispatcher.polls:
-        looks = running_node.crew._dispatcher.polls if running_node.crew else -1
+    while (
+        consumers_of(running_node) is None
+        or not consumers_of(running_node).runners
+        or looks != consumers_of(running_node)._dispatcher.polls
+    ):
+        looks = consumers_of(running_node)._dispatcher.polls if consumers_of(running_node) else -1
         await asyncio.sleep(0.3)
 
 
@@ -89,10 +93,10 @@ async def test_a_consumer_looks_by_itself_less_and_less_often(app):
         for _ in range(2):
             position = await append(app)
             await eventually(lambda position=position: has(got, position))  # the dispatcher sleeps: found by itself
-            before, began = running_node.crew._dispatcher.polls, time.monotonic()
+            before, began = consumers_of(running_node)._dispatcher.polls, time.monotonic()
             await asyncio.sleep(1.6)
-            await eventually(lambda before=before: _looked(running_node.crew._dispatcher, before + 2))
-            looks, slow = running_node.crew._dispatcher.polls - before, (time.monotonic() - began) / 1.6
+            await eventually(lambda before=before: _looked(consumers_of(running_node)._dispatcher, before + 2))
+            looks, slow = consumers_of(running_node)._dispatcher.polls - before, (time.monotonic() - began) / 1.6
             assert looks <= 8 * slow, "32 if it did not slow down"
 
 
@@ -104,9 +108,9 @@ async def test_polling_finds_events_in_its_interval(app, got):
         for _ in range(3):
             position = await append(app)
             await eventually(lambda position=position: has(got, position))
-        before, began = running_node.crew._dispatcher.polls, time.monotonic()
+        before, began = consumers_of(running_node)._dispatcher.polls, time.monotonic()
         await asyncio.sleep(2)
-        assert running_node.crew._dispatcher.polls - before <= 5.5 * (time.monotonic() - began)
+        assert consumers_of(running_node)._dispatcher.polls - before <= 5.5 * (time.monotonic() - began)
 
 
 @notified
@@ -187,7 +191,7 @@ async def test_an_append_that_was_open_before_the_node_slept_is_found(app, got, 
 
 
 async def _runs(running_node: Any) -> bool:
-    return bool(running_node.crew and running_node.crew.runners)
+    return bool(consumers_of(running_node) and consumers_of(running_node).runners)
 
 
 async def test_a_listener_that_is_cut_again_and_again_is_replaced_by_polls(app, got, conn, monkeypatch):
@@ -200,7 +204,7 @@ async def test_a_listener_that_is_cut_again_and_again_is_replaced_by_polls(app, 
 
 
 async def _troubled(running_node: Any) -> bool:
-    return bool(running_node.crew and running_node.crew.wakeups_lost)
+    return bool(consumers_of(running_node) and consumers_of(running_node).wakeups_lost)
 
 
 @asynccontextmanager
@@ -290,9 +294,9 @@ async def test_an_idle_node_hardly_looks(app, got):
     async with node(app) as running_node:
         await eventually(lambda: _hearing(running_node))
         await asyncio.sleep(1)
-        before, began = running_node.crew._dispatcher.polls, time.monotonic()
+        before, began = consumers_of(running_node)._dispatcher.polls, time.monotonic()
         await asyncio.sleep(3)
-        assert running_node.crew._dispatcher.polls - before <= 25 * (time.monotonic() - began) / 3, (
+        assert consumers_of(running_node)._dispatcher.polls - before <= 25 * (time.monotonic() - began) / 3, (
             "two a second, and what consumers look by themselves"
         )
 
@@ -301,4 +305,6 @@ async def _nothing(event: Any) -> None: ...
 
 
 async def _hearing(running_node: Any) -> bool:
-    return bool(running_node.crew and running_node.crew.runners and running_node.crew._listening())
+    return bool(
+        consumers_of(running_node) and consumers_of(running_node).runners and consumers_of(running_node)._listening()
+    )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from howdah import Backoff, ConsecutiveFailures, Howdah, Poison, Retry, telemetry
-from kit.node import drain, eventually, node, quick
+from kit.node import consumers_of, drain, eventually, node, quick
 
 pytestmark = pytest.mark.anyio
 AT_ONCE = Backoff(first=0, jitter=0)
@@ -210,7 +210,9 @@ async def test_halting_stops_this_consumer_and_no_other(app, conn, seen, error):
         row = await comes_to(app, "halted")
         last = await append(app, 1)
         await app.log.wait_for("steady", last)
-        assert [runner.consumer.name for runner in running_node.crew.runners if runner.ended is None] == ["steady"]
+        assert [runner.consumer.name for runner in consumers_of(running_node).runners if runner.ended is None] == [
+            "steady"
+        ]
         row = await standing(app)
 
     assert shaky.tried.count(2) == (2 if error is Poison else 6)

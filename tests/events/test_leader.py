@@ -10,7 +10,7 @@ from howdah import ConfigError
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from kit.consumers import following, held, mortal, owners, registered
-from kit.node import eventually, node, quick
+from kit.node import consumers_of, eventually, node, quick
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def test_the_first_node_leads_by_a_row_and_a_second_does_not(app, conn):
             await asyncio.sleep(3 * QUICK["rebalance"])
 
             assert await leader(conn) == first.node
-            assert (first.crew.leader.leads, second.crew.leader.leads) == (True, False)
+            assert (consumers_of(first).leader.leads, consumers_of(second).leader.leads) == (True, False)
             assert (await app.log.admin.status()).leader == first.node
             assert not await advisory_locks(conn)
     assert await leader(conn) is None
@@ -83,11 +83,11 @@ async def test_a_leader_that_dies_is_replaced(direct, conn, way):
         async with node(app, **QUICK, leader=way) as second:
             await eventually(held(conn, first, second))
             await first.kill()
-            await first.crew.leader.close()  # the server ends the session of a process that died
+            await consumers_of(first).leader.close()  # the server ends the session of a process that died
 
             await eventually(held(conn, second))
             assert await leader(conn) == second.node
-            assert second.crew.leader.leads
+            assert consumers_of(second).leader.leads
     await app.close()
 
 
@@ -112,7 +112,9 @@ async def test_a_leader_that_lost_its_row_notices_it(database, conn):
                 "update howdah.leader set node = $1, expires_at = now() + interval '1 hour'", second.node
             )
 
-            await eventually(lambda: is_true(second.crew.leader.leads and not first.crew.leader.leads))
+            await eventually(
+                lambda: is_true(consumers_of(second).leader.leads and not consumers_of(first).leader.leads)
+            )
 
 
 async def test_a_leader_whose_lock_went_with_its_session_does_not_go_on(direct, conn):
@@ -126,7 +128,7 @@ async def test_a_leader_whose_lock_went_with_its_session_does_not_go_on(direct, 
 
             async def settled():
                 locks = await advisory_locks(conn)
-                leads = [first.crew.leader.leads, second.crew.leader.leads]
+                leads = [consumers_of(first).leader.leads, consumers_of(second).leader.leads]
                 return len(locks) == 1 and locks[0]["pid"] != lock["pid"] and sorted(leads) == [False, True]
 
             await eventually(settled)
@@ -140,8 +142,8 @@ async def test_two_schemas_in_one_database_have_a_leader_each(direct, conn):
         await eventually(held(conn, one))
         await eventually(held(conn, two, schema="other"))
 
-        assert one.crew.leader.leads
-        assert two.crew.leader.leads
+        assert consumers_of(one).leader.leads
+        assert consumers_of(two).leader.leads
         assert len({(lock["classid"], lock["objid"]) for lock in await advisory_locks(conn)}) == 2
         made = await there.log.append("S-1", {"type": "T"})
         await there.log.wait_for("a", made)
@@ -155,7 +157,7 @@ async def test_to_lead_by_a_lock_behind_a_pooler_is_refused(database, pooler):
     app, _ = following(database.dsn, "a")
     running_node = app.node(quick(leader="advisory"))
     if not pooler:
-        running_node._database.pooled = True  # as it would find out
+        running_node.registry.database.pooled = True  # as it would find out
 
     with pytest.raises(ConfigError, match="needs a direct connection"):
         await running_node.run()
@@ -172,8 +174,8 @@ async def test_a_node_that_joins_takes_its_part_and_one_too_many_stands_by(datab
             await eventually(lambda: registered(conn, 3))
             await eventually(lambda: spread(conn, 2))
             nodes = (first, second, third)
-            await eventually(lambda: is_true(sorted(len(each.crew.runners) for each in nodes) == [0, 1, 1]))
-            [standby] = [each for each in nodes if not each.crew.runners]
+            await eventually(lambda: is_true(sorted(len(consumers_of(each).runners) for each in nodes) == [0, 1, 1]))
+            [standby] = [each for each in nodes if not consumers_of(each).runners]
             busy = [each for each in nodes if each is not standby]
             before = await owners(conn)
 
@@ -261,7 +263,7 @@ async def spread(conn, nodes):
 
 
 async def leads(conn, running_node):
-    return await leader(conn) == running_node.node and running_node.crew.leader.leads
+    return await leader(conn) == running_node.node and consumers_of(running_node).leader.leads
 
 
 async def is_owner(conn, name, running_node):

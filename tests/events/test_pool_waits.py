@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kit.consumers import held
-from kit.node import eventually, node
+from kit.node import consumers_of, eventually, node
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ async def test_a_handler_is_not_run_again_because_its_checkpoint_waits_for_a_con
         await eventually(held(conn, running_node))
         made = await app.log.append("S-1", {"type": "T"})
         await asyncio.wait_for(begun.wait(), 30)
-        async with running_node.crew._pool.acquire():
+        async with consumers_of(running_node)._pool.acquire():
             go.set()
             await asyncio.sleep(2.5 * TIMEOUT)
         await app.log.wait_for("busy", made, timeout=30)

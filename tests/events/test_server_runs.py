@@ -15,7 +15,7 @@ from howdah.postgres import migrate, sql
 from howdah.postgres.database import Database
 from howdah_lab.torture.servers.single import Single
 from kit.consumers import following, held
-from kit.node import PATIENCE, eventually, node
+from kit.node import PATIENCE, consumers_of, eventually, node
 from kit.standby import pair
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
@@ -76,7 +76,7 @@ def reached(running_node, position):
     """Whether the consumer of a node has looked up to a position."""
 
     async def check():
-        return any(runner.position >= position for runner in running_node.crew.runners)
+        return any(runner.position >= position for runner in consumers_of(running_node).runners)
 
     return check
 

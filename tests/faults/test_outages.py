@@ -13,7 +13,7 @@ import pytest
 
 from howdah import Howdah, Transaction
 from howdah.jobs.store import JobStore
-from howdah.node.contact import gap_of
+from howdah.node.heartbeat import gap_of
 from howdah.postgres import migrate, sql
 from howdah.postgres.database import Database
 from howdah.worker.worker import Worker

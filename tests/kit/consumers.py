@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from howdah import Event, Howdah, Transaction
-from howdah.runtime import DatabaseNode
-from kit.node import quick
+from howdah.node.node import Node
+from kit.node import consumers_of, quick
 
 Handler = Callable[[str, Event, Transaction], Awaitable[None]]
 
@@ -38,7 +38,7 @@ async def owners(conn: Any, schema: str = "howdah") -> dict[tuple[str, int], int
     return {(row["consumer"], row["part"]): row["node"] for row in rows}
 
 
-def held(conn: Any, *nodes: DatabaseNode, schema: str = "howdah") -> Callable[[], Awaitable[bool]]:
+def held(conn: Any, *nodes: Node[Any], schema: str = "howdah") -> Callable[[], Awaitable[bool]]:
     """Whether every share has an owner, and these nodes are the owners."""
 
     async def check() -> bool:
@@ -62,7 +62,7 @@ async def mortal(app: Howdah, **options: Any) -> AsyncIterator[Any]:
     async def nothing(*_: object) -> None: ...
 
     async def kill() -> None:
-        running_node._deregister = running_node.crew._resign = nothing
+        running_node.registry.deregister = consumers_of(running_node)._resign = nothing
         running_node.heartbeat_thread.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from howdah import Howdah, telemetry
+from howdah.node.node import Node
 from howdah.postgres.database import Database
-from howdah.runtime import DatabaseNode
 from kit.node import eventually, node
 from table.ground import ddl
 
@@ -73,7 +73,7 @@ class Ground:
         await eventually(more)
 
     @asynccontextmanager
-    async def at_work(self, **options: Any) -> AsyncIterator[DatabaseNode]:
+    async def at_work(self, **options: Any) -> AsyncIterator[Node[Any]]:
         def hear(name: str, facts: dict[str, Any]) -> None:
             if name == "job.lost":
                 self.lost += [job.kind for job in facts["jobs"]]

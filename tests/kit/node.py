@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from howdah import Howdah, WorkerOptions
-from howdah.runtime import DatabaseNode
+from howdah.node.node import Node
+from howdah.node.registry import DatabaseContext
 
 POLL_ONLY = bool(os.environ.get("HOWDAH_TEST_POLL_ONLY"))
 PATIENCE = 30.0
@@ -25,7 +26,7 @@ def quick(**options: Any) -> WorkerOptions:
 
 
 @asynccontextmanager
-async def node(app: Howdah, *, upkeep: bool = True, **options: Any) -> AsyncIterator[DatabaseNode]:
+async def node(app: Howdah, *, upkeep: bool = True, **options: Any) -> AsyncIterator[Node[DatabaseContext]]:
     """A node that works while the context lasts, then drains."""
     running_node = app.node(quick(**options), upkeep=upkeep)
     running = asyncio.create_task(running_node.run())
@@ -34,6 +35,11 @@ async def node(app: Howdah, *, upkeep: bool = True, **options: Any) -> AsyncIter
     finally:
         running_node.stop()
         await asyncio.wait_for(running, 2 * PATIENCE)
+
+
+def consumers_of(running_node: Node[Any]) -> Any:
+    """The consumers of a node; ``None`` until it has started, and if it has none."""
+    return next(iter(running_node.services), None)
 
 
 async def drain(app: Howdah, **options: Any) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from howdah import Howdah
+from howdah.node.node import Node
 from howdah.observe.health import NodeStatus
 from howdah.observe.node import NodeObserver, observe_node
 from howdah.postgres.database import Database
-from howdah.runtime import DatabaseNode
 from kit.node import node, quick
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -33,7 +33,7 @@ def status(**changed: Any) -> NodeStatus:
     return NodeStatus(**{**rest, **changed})
 
 
-def status_of(running_node: DatabaseNode, **options: Any) -> NodeStatus:
+def status_of(running_node: Node[Any], **options: Any) -> NodeStatus:
     """Return the status of a running node."""
     return NodeStatus(
         node=lambda: running_node.node,
@@ -48,7 +48,7 @@ def status_of(running_node: DatabaseNode, **options: Any) -> NodeStatus:
 @asynccontextmanager
 async def observed_node(
     app: Howdah, database: Database, **options: Any
-) -> AsyncIterator[tuple[DatabaseNode, NodeObserver]]:
+) -> AsyncIterator[tuple[Node[Any], NodeObserver]]:
     """A node that works, with its health and metrics on a free port."""
     async with (
         node(app, **options) as running_node,

@@ -12,7 +12,7 @@ import pytest
 
 from howdah import Backoff, Howdah
 from howdah.observe.logs import FailureLog, configure, subscribe_logs
-from kit.node import eventually, node
+from kit.node import consumers_of, eventually, node
 
 pytestmark = pytest.mark.anyio
 
@@ -115,7 +115,7 @@ async def test_a_consumer_nobody_has_is_a_warning_once(app: Howdah, stream: io.S
 
     async with node(app, rebalance=0.05) as running_node:
         warned = await one(stream, "no live node has the consumers")
-        began = running_node.crew.leader  # several looks later it is still said once
+        began = consumers_of(running_node).leader  # several looks later it is still said once
         assert began is not None
         for _ in range(3):
             await began.tick()

@@ -12,13 +12,13 @@ import pytest
 from prometheus_client import generate_latest
 
 from howdah import Backoff, Howdah
-from howdah.cli.worker import NodeProcess
+from howdah.cli.node import NodeProcess
 from howdah.observe import sampler as census
 from howdah.observe.node import NodeObserver, observe_node
 from howdah.observe.prometheus import Metrics
 from howdah.observe.sampler import ConsumerLag, ConsumerPosition, LogPosition
 from howdah.postgres.database import Database
-from kit.node import eventually, node, quick
+from kit.node import consumers_of, eventually, node, quick
 from kit.roles import worker
 from observe.scraping import Samples, get, observed_node, samples, scrape, status_of, value
 
@@ -34,7 +34,7 @@ async def observed_consumers(app: Howdah, database: Database) -> AsyncIterator[N
     async with node(app) as running_node:
 
         def leads() -> bool | None:
-            return running_node.crew.leader.leads if running_node.crew and running_node.crew.leader else None
+            return consumers_of(running_node).leads if running_node.services else None
 
         async with observe_node(database, replace(status_of(running_node), leads=leads)) as observed:
             yield observed
@@ -193,7 +193,7 @@ async def test_the_command_line_says_who_leads(app: Howdah) -> None:
     @app.consumer("Billing")
     async def billing(event: Any) -> None: ...
 
-    worker = NodeProcess(app, quick(), 5, ("127.0.0.1", 0))
+    worker = NodeProcess(app.node(quick()), quick(), database=app.database, metrics=("127.0.0.1", 0))
     async with worker._observed() as observed:
         assert isinstance(observed, NodeObserver)
         assert value(await scrape(observed), "leader") is None

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from howdah import Columns, Howdah, Where
-from howdah.cli.worker import NodeProcess
+from howdah.cli.node import NodeProcess
 from howdah.observe.logs import subscribe_logs
 from howdah.observe.node import NodeObserver, observe_node
 from howdah.observe.prometheus import Metrics
@@ -124,7 +124,7 @@ async def test_the_command_line_counts_the_tables_of_its_node(app: Howdah, conn:
     async def execute(record: dict[str, Any]) -> None: ...
 
     await conn.execute("insert into uploads (process_after) values (now() + interval '1 hour')")
-    worker = NodeProcess(app, quick(), 5, ("127.0.0.1", 0))
+    worker = NodeProcess(app.node(quick()), quick(), database=app.database, metrics=("127.0.0.1", 0))
     running = asyncio.create_task(worker._node.run())
     async with worker._observed() as observed:
         assert isinstance(observed, NodeObserver)

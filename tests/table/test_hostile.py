@@ -100,7 +100,7 @@ async def work(dsn: str, all_names: list[str]) -> None:
         await conn.execute(
             f"update {quoted} set {identifier(columns.state)} = 'processing', {identifier(columns.cancel)} = false"
         )
-        front = app.node()._sources[1]
+        front = app.node().sources[1]
         pool = await app.database.pool(1)
         from howdah.table.plan import TablePlan
         from howdah.table.store import TableStore

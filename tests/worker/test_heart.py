@@ -29,8 +29,8 @@ async def test_tables_that_are_locked_do_not_hold_up_the_beat_of_the_node():
         return beat
 
     heart = HeartbeatThread(
-        None,
-        1,
+        NoConnection,
+        lambda: 1,
         heartbeat=0.05,
         renewals=[beat("node", 0), *(beat(name, 0.1) for name in SLOW), beat("healthy", 0)],
         fail=lambda: None,
@@ -44,6 +44,12 @@ async def test_tables_that_are_locked_do_not_hold_up_the_beat_of_the_node():
     assert max(sum(name in SLOW for name in names) for names in between) == 1
     others = [name for name in beaten if name != "node"]
     assert others[:12] == [*SLOW, "healthy"] * 2
+
+
+class NoConnection:
+    """A connection that these heartbeats do not use."""
+
+    async def close(self) -> None: ...
 
 
 async def _often(beaten, name, times):

@@ -17,17 +17,22 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from types import FrameType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from howdah import telemetry
 from howdah.child_process import LISTENS, READY, follow_parent, report_to_parent
 from howdah.cli import startup
 from howdah.cli.output import INCOMPLETE, UNREACHABLE, explain
 from howdah.cli.startup import DUMP_SIGNALS
+from howdah.events.consumers import NodeConsumers
 from howdah.loops import Outage, on_signals, wait
-from howdah.node.heartbeat import HeartbeatThread
+from howdah.node.node import Node
+from howdah.observe.health import NodeStatus
+from howdah.observe.node import observe_node
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
+from howdah.table.admin import counting
+from howdah.table.table import OpenTableSource
 from howdah.worker.attempt import Attempt
 from howdah.worker.cancellation import make_task
 from howdah.worker.options import WorkerOptions
@@ -41,32 +46,33 @@ RELEASE_TIMEOUT = 5.0
 EXIT_TIMEOUT = 15.0
 """Seconds to exit after the grace period, whatever does not respond."""
 
+Address = tuple[str, int]
+
 MOST_EXITS = 1000
 """Maximum number of restarts of the loop before the process exits."""
 
 
-class RunnableNode(Protocol):
-    """A node, with a database or behind a control plane."""
+class NodeProcess:
+    """Runs a node until a signal stops it or, with `--drain`, until the queues are empty.
 
-    heartbeat_thread: HeartbeatThread | None
+    ``database``: of a node that has one; ``start_timeout``: seconds to wait for it; ``metrics``: the address of
+    metrics and health checks.
+    """
 
-    @property
-    def running(self) -> list[Attempt]: ...
-
-    async def run(self) -> None: ...
-
-    def stop(self, *, now: bool = False) -> None: ...
-
-
-N = TypeVar("N", bound=RunnableNode)
-
-
-class Process(Generic[N]):
-    """Runs a node until a signal stops it or, with `--drain`, until the queues are empty."""
-
-    def __init__(self, node: N, options: WorkerOptions) -> None:
+    def __init__(
+        self,
+        node: Node[Any],
+        options: WorkerOptions,
+        *,
+        database: Database | None = None,
+        start_timeout: float = 0.0,
+        metrics: Address | None = None,
+    ) -> None:
         self._node = node
         self._options = options
+        self._database = database
+        self._start_timeout = start_timeout
+        self._metrics = metrics
         self._stop = asyncio.Event()
         self._threads = ThreadPoolExecutor(thread_name_prefix="howdah-default")
 
@@ -88,7 +94,7 @@ class Process(Generic[N]):
         finally:
             unsubscribe()
             undo()
-        incomplete = getattr(self._node, "incomplete", False)
+        incomplete = self._node.incomplete and self._database is not None
         if incomplete:
             log.error(
                 "some outcomes are not recorded: the database does not answer, or a transaction has locked their rows; "
@@ -100,10 +106,24 @@ class Process(Generic[N]):
 
     async def _ready(self) -> bool:
         """Wait until the node can start; false if stopped meanwhile."""
-        return True
+        return self._database is None or await reach(self._database, self._start_timeout, self._stop)
 
     def _observed(self) -> AbstractAsyncContextManager[object]:
-        return nullcontext()
+        if self._metrics is None:
+            return nullcontext()
+        node, (host, port) = self._node, self._metrics
+        status = NodeStatus(
+            node=lambda: node.node,
+            ready=lambda: node.ready,
+            running=lambda: [attempt.job.kind for attempt in self._running()],
+            loop_lag=self._loop_lag,
+            slots=self._options.slots,
+            lease=self._options.lease,
+            unready_after=lambda: node.lease,
+            tables=lambda: [counting(each.plan) for each in node.open if isinstance(each, OpenTableSource)],
+            leads=lambda: next((each.leads for each in node.services if isinstance(each, NodeConsumers)), None),
+        )
+        return observe_node(self._database, status, host=host, port=port)
 
     def _running(self) -> list[Attempt]:
         return self._node.running

@@ -7,9 +7,7 @@ import functools
 import logging
 import os
 import sys
-from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -17,7 +15,7 @@ import click
 from howdah import config
 from howdah.app import Howdah
 from howdah.child_process import PARENT
-from howdah.cli.node import Process, reach, run_fast
+from howdah.cli.node import Address, NodeProcess, run_fast
 from howdah.cli.output import finish
 from howdah.cli.parameters import flags_of
 from howdah.cli.target import Target, app_name, configure_logs, targeted
@@ -25,20 +23,14 @@ from howdah.control_plane.options import is_loopback
 from howdah.control_plane.tokens import is_token
 from howdah.errors import ConfigError
 from howdah.observe import logs, tracing
-from howdah.observe.health import NodeStatus
-from howdah.observe.node import observe_node
 from howdah.remote.client import ControlPlaneClient, check_server
 from howdah.remote.node import RemoteNode
-from howdah.runtime import DatabaseNode
 from howdah.settings import ProcessOptions, StartOptions
 from howdah.supervisor import SourceFiles, Supervisor
-from howdah.table.admin import counting
-from howdah.table.table import OpenTableSource
 from howdah.worker.options import WorkerOptions
 
 log = logging.getLogger("howdah")
 
-Address = tuple[str, int]
 REQUEST_LOGGERS = ("httpx2", "httpcore2")
 """Loggers of the HTTP client, which log every request, at level debug with its content."""
 LONGEST_TOKEN = 4096
@@ -71,15 +63,17 @@ def worker(target: Target) -> None:
     run_fast(_process(target, settings).run())
 
 
-def _process(target: Target, settings: config.Settings) -> Process[Any]:
+def _process(target: Target, settings: config.Settings) -> NodeProcess:
     options, process, wait = settings.of(WorkerOptions), settings.of(ProcessOptions), settings.of(StartOptions).wait
     if process.server is None:
         app = target.app()
         tracing.install()  # after the app, which may have set up OpenTelemetry
-        return NodeProcess(app, options, wait, process.metrics)
+        return NodeProcess(
+            app.node(options), options, database=app.database, start_timeout=wait, metrics=process.metrics
+        )
     app = config.load_app(app_name(settings))
     tracing.install()
-    return RemoteNodeProcess(app, options, process, wait)
+    return NodeProcess(remote_node(app, options, process, wait), options, metrics=process.metrics)
 
 
 async def supervise(supervisor: Supervisor) -> int:
@@ -104,64 +98,15 @@ def _sources(reload: bool) -> SourceFiles | None:
     return SourceFiles(Path.cwd()) if reload else None
 
 
-class NodeProcess(Process[DatabaseNode]):
-    """A node with a database."""
-
-    def __init__(
-        self, app: Howdah, options: WorkerOptions, start_timeout: float, metrics: Address | None = None
-    ) -> None:
-        super().__init__(app.node(options), options)
-        self._start_timeout = start_timeout
-        self._metrics = metrics
-        self._database = app.database
-
-    async def _ready(self) -> bool:
-        return await reach(self._database, self._start_timeout, self._stop)
-
-    def _observed(self) -> AbstractAsyncContextManager[object]:
-        if self._metrics is None:
-            return nullcontext()
-        node, (host, port) = self._node, self._metrics
-        status = NodeStatus(
-            node=lambda: node.node,
-            ready=lambda: node.ready,
-            running=lambda: [attempt.job.kind for attempt in self._running()],
-            loop_lag=self._loop_lag,
-            slots=self._options.slots,
-            lease=self._options.lease,
-            tables=lambda: [counting(source.plan) for source in node.open if isinstance(source, OpenTableSource)],
-            leads=lambda: node.crew.leader.leads if node.crew and node.crew.leader else None,
-        )
-        return observe_node(self._database, status, host=host, port=port)
-
-
-class RemoteNodeProcess(Process[RemoteNode]):
-    """A node that reaches its work over HTTP."""
-
-    def __init__(self, app: Howdah, options: WorkerOptions, process: ProcessOptions, start_timeout: float) -> None:
-        server, token, ca = check_server(process.server or ""), token_of(process), process.ca
-        os.environ.pop("HOWDAH_TOKEN", None)  # programs that jobs start must not read it
-        _warn_of_plain_http(server, token)
-        for name in REQUEST_LOGGERS:
-            logging.getLogger(name).setLevel(logging.WARNING)
-        client = functools.partial(ControlPlaneClient, server, token, ca=ca)
-        super().__init__(RemoteNode(app, options, client, start_timeout=start_timeout), options)
-        self._metrics = process.metrics
-
-    def _observed(self) -> AbstractAsyncContextManager[object]:
-        if self._metrics is None:
-            return nullcontext()
-        node, (host, port) = self._node, self._metrics
-        status = NodeStatus(
-            node=lambda: node.node,
-            ready=lambda: node.ready,
-            running=lambda: [attempt.job.kind for attempt in self._running()],
-            loop_lag=self._loop_lag,
-            slots=self._options.slots,
-            lease=self._options.lease,
-            unready_after=lambda: node.lease,
-        )
-        return observe_node(None, status, host=host, port=port)
+def remote_node(app: Howdah, options: WorkerOptions, process: ProcessOptions, start_timeout: float) -> RemoteNode:
+    """Return a node that works for the control plane of the settings."""
+    server, token, ca = check_server(process.server or ""), token_of(process), process.ca
+    os.environ.pop("HOWDAH_TOKEN", None)  # programs that jobs start must not read it
+    _warn_of_plain_http(server, token)
+    for name in REQUEST_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    client = functools.partial(ControlPlaneClient, server, token, ca=ca)
+    return RemoteNode(app, options, client, start_timeout=start_timeout)
 
 
 def token_of(process: ProcessOptions) -> str | None:

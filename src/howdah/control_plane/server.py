@@ -1,12 +1,14 @@
-"""HTTP server of the control plane: wiring, maintenance loops, start and stop."""
+"""The control plane as a node: an HTTP server, its queues and its loops. It runs no jobs itself."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
+import asyncpg
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
@@ -25,14 +27,17 @@ from howdah.control_plane.table_queue import RemoteTableQueue
 from howdah.control_plane.work_api import WorkApi
 from howdah.control_plane.workers_api import WorkersApi
 from howdah.dashboard import Dashboard
-from howdah.loops import every
 from howdah.maintenance import MaintenanceLoops
 from howdah.maintenance.pruner import DAY, DEFAULT_RETENTION, Retention
-from howdah.node.contact import Contact
+from howdah.node.heartbeat import Contact
+from howdah.node.node import Node
+from howdah.node.parts import Loop, NodeContext, periodic
+from howdah.node.registry import Unregistered
 from howdah.observe.prometheus import Metrics
 from howdah.observe.sampler import QueueDepth
-from howdah.postgres import migrate, sql
-from howdah.remote.capabilities import needs_database
+from howdah.postgres import sql
+from howdah.remote.source import needs_database
+from howdah.worker.options import WorkerOptions
 
 log = logging.getLogger("howdah")
 
@@ -42,25 +47,78 @@ WEEK = 7 * DAY
 OFFLINE_EVERY = 5.0
 RESET_EVERY = 2.0
 PRUNE_EVERY = 60.0
-SHUTDOWN_TIMEOUT = 0.5
-"""Seconds that maintenance loops have to end at shutdown."""
+LOOPS_TIMEOUT = 0.5
+"""Seconds for the loops to end at shutdown."""
 
 
 class ControlPlaneServer:
     """A control plane for one application. Any number of replicas may run; each also runs the maintenance loops."""
 
     def __init__(self, app: Howdah, options: ServeOptions) -> None:
+        self._options = options
+        self._service = ControlPlaneService(app, options)
+        self._node: Node[NodeContext] = Node(
+            Unregistered(app.database),
+            [],
+            WorkerOptions(),
+            services=[lambda _context: self._service],
+            loops=self._service.loops,
+            loops_timeout=LOOPS_TIMEOUT,
+        )
+
+    @property
+    def retention(self) -> Retention:
+        """Retention of finished jobs: that of the application, else a week."""
+        return self._service.retention
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Starlette]:
+        """Yield the ASGI application, with the loops running while the block lasts."""
+        async with self._node.started():
+            try:
+                yield self._service.app
+            finally:
+                self.stop()
+
+    async def run(self) -> None:
+        """Serve until :meth:`stop`."""
+        sockets = self._service.sockets = bind(self._options.host, self._options.port)
+        try:
+            await self._node.run()
+        finally:
+            for each in sockets:
+                each.close()
+
+    async def listening(self) -> str:
+        """Wait until the server listens; return its URL."""
+        return await asyncio.shield(self._service.url())
+
+    def stop(self) -> None:
+        """Accept no more requests and end the long polls; other running requests may finish."""
+        self._node.stop()
+
+
+class ControlPlaneService:
+    """The HTTP API, the queues behind it and the loops of a control plane."""
+
+    wakeups_lost = False
+
+    def __init__(self, app: Howdah, options: ServeOptions) -> None:
         self._app = app
         self._options = options
         self._database = app.database
-        self._stopping = asyncio.Event()
+        self._session = SessionPool(self._database, "fleet", SESSIONS)
+        self._sql = sql.load("howdah.control_plane", schema=self._database.schema)
+        self._contact = Contact(self._database, self._session, lease=options.offline_after, remote=True)
+        self._depth = QueueDepth(self._database)
+        self._metrics = Metrics(depth=self._depth)
+        self._pool: asyncpg.Pool | None = None
         self._queues: list[RemoteJobQueue | RemoteTableQueue] = []
         self._dashboard: Dashboard | None = None
         self._http: HttpServer | None = None
         self._url: asyncio.Future[str] | None = None
-        self._sql = sql.load("howdah.control_plane", schema=self._database.schema)
-        self._session = SessionPool(self._database, "fleet", SESSIONS)
-        self._contact = Contact(self._database, self._session, lease=options.offline_after, remote=True)
+        self._stopped = False
+        self.sockets: Sequence[socket.socket] = ()
 
     @property
     def retention(self) -> Retention:
@@ -68,45 +126,26 @@ class ControlPlaneServer:
         own = self._app.retention
         return Retention(done=WEEK, failed=WEEK) if own is DEFAULT_RETENTION else own
 
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Starlette]:
-        """Yield the ASGI application, with the maintenance loops running while the block lasts."""
-        options, database = self._options, self._database
-        await migrate.check(database)
+    async def open(self) -> None:
+        """Open the queues and make the ASGI application."""
+        options, database, session = self._options, self._database, self._session
         guarded = options.auth == "token"
-        auth = Authenticator(database, self._session, guarded=guarded, rate=options.rate, refusals=options.refusals)
+        auth = Authenticator(database, session, guarded=guarded, rate=options.rate, refusals=options.refusals)
         await auth.check()
-        pool = await database.pool(options.pool)
-        jobs = RemoteJobQueue(database, pool, lease=options.offline_after, poll=options.poll, notify=options.notify)
         excluded = needs_database(self._app)
         for name, why in sorted(excluded.items()):
             log.info("%s is not offered over HTTP, only to nodes with the database: %s", name, why)
-        tables = {
-            name: await RemoteTableQueue.open(
-                database, table.options, pool=pool, session=self._session, lease=options.offline_after
-            )
-            for name, table in self._app.tables.items()
-            if name not in excluded
-        }
-        self._queues = [jobs, *tables.values()]
-        workers = WorkersApi(
-            database,
-            options,
-            auth=auth,
-            session=self._session,
-            jobs=jobs,
-            tables=tables,
-            needs_database=excluded,
-        )
-        depth = QueueDepth(database)
-        metrics = Metrics(depth=depth)
+        await self._open_queues(excluded)
+        jobs, tables = self._jobs, self._tables
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(metrics)
+        registry.register(self._metrics)
         api = HttpApi(
             auth,
-            workers,
-            WorkApi(database, auth=auth, session=self._session, jobs=jobs, tables=tables),
-            JobsApi(self._app, database, self._session),
+            WorkersApi(
+                database, options, auth=auth, session=session, jobs=jobs, tables=tables, needs_database=excluded
+            ),
+            WorkApi(database, auth=auth, session=session, jobs=jobs, tables=tables),
+            JobsApi(self._app, database, session),
             largest_body=options.largest_body,
             ready=self._ready,
             metrics=lambda: generate_latest(registry),
@@ -115,67 +154,59 @@ class ControlPlaneServer:
             self._dashboard = make_dashboard(self._app, auth, options)
             redirects = [Route(path, to_dashboard, methods=["GET"]) for path in ("/", PATH)]
             api.app.router.routes += [*redirects, Mount(PATH, self._dashboard)]
-        metrics.start()
-        scheduler = self._app._scheduler() if self._app.schedules else None  # there may be no node with a database
-        upkeep = MaintenanceLoops(database, retention=self.retention, scheduler=scheduler)
-        tasks = [
-            asyncio.create_task(jobs.listen(self._stopping), name="howdah listen"),
-            asyncio.create_task(depth.run(self._stopping), name="howdah depth"),
-            asyncio.create_task(upkeep.run(self._stopping), name="howdah upkeep"),
-            self._every(min(OFFLINE_EVERY, options.offline_after / 4), self._mark_offline, "silent workers"),
-            self._every(min(RESET_EVERY, options.offline_after / 4), jobs.reset, "reset of jobs"),
-            self._every(REFRESH_EVERY, jobs.refresh, "holds"),
-            self._every(PRUNE_EVERY, jobs.reports.prune, "old reports"),
-            self._every(PRUNE_EVERY, self._prune_row_leases, "old leases on rows"),
-            *(self._every(table.reset_every, table.reset, f"reset of {name}") for name, table in tables.items()),
+        self.app = api.app
+        self._metrics.start()
+
+    async def _open_queues(self, excluded: Collection[str]) -> None:
+        options, database = self._options, self._database
+        lease = options.offline_after
+        if self._pool is None:  # a repeated start uses the pool of the first
+            self._pool = await database.pool(options.pool)
+        pool = self._pool
+        self._jobs = RemoteJobQueue(database, pool, lease=lease, poll=options.poll, notify=options.notify)
+        self._tables = {
+            name: await RemoteTableQueue.open(database, table.options, pool=pool, session=self._session, lease=lease)
+            for name, table in self._app.tables.items()
+            if name not in excluded
+        }
+        self._queues = [self._jobs, *self._tables.values()]
+
+    def loops(self) -> list[Loop]:
+        """Return the loops, which run from the start to the stop."""
+        jobs, offline_after = self._jobs, self._options.offline_after
+        scheduler = self._app._scheduler()  # there may be no node with a database
+        upkeep = MaintenanceLoops(self._database, retention=self.retention, scheduler=scheduler)
+        return [
+            Loop(name="howdah listen", run=jobs.listen),
+            Loop(name="howdah depth", run=self._depth.run),
+            Loop(name="howdah upkeep", run=upkeep.run),
+            periodic(min(OFFLINE_EVERY, offline_after / 4), self._mark_offline, name="silent workers"),
+            periodic(min(RESET_EVERY, offline_after / 4), jobs.reset, name="reset of jobs"),
+            periodic(REFRESH_EVERY, jobs.refresh, name="holds"),
+            periodic(PRUNE_EVERY, jobs.reports.prune, name="old reports"),
+            periodic(PRUNE_EVERY, self._prune_row_leases, name="old leases on rows"),
+            *(periodic(each.reset_every, each.reset, name=f"reset of {name}") for name, each in self._tables.items()),
         ]
-        try:
-            yield api.app
-        finally:
-            self.stop()
-            await asyncio.wait(tasks, timeout=SHUTDOWN_TIMEOUT)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            metrics.stop()
-            await jobs.close()
-            for table in tables.values():
-                await table.close()
-            if self._dashboard is not None:
-                await self._dashboard.close()
-            await self._session.close()
-            await self._app.close()
-            pool.terminate()
 
     async def run(self) -> None:
-        """Serve until :meth:`stop`."""
-        options = self._options
-        sockets = bind(options.host, options.port)
-        url = url_of(sockets, options)
-        try:
-            async with self.open() as app:
-                self._http = http_server(app, options)
-                self._http.should_exit = self._stopping.is_set()
-                log.info("the control plane listens on %s", url)
-                self._url_future().set_result(url)
-                await self._http.serve(sockets)
-                log.info("the control plane stops")
-        finally:
-            for each in sockets:
-                each.close()
+        """Serve HTTP until :meth:`stop`."""
+        url = url_of(self.sockets, self._options)
+        self._http = http_server(self.app, self._options)
+        self._http.should_exit = self._stopped
+        log.info("the control plane listens on %s", url)
+        self.url().set_result(url)
+        await self._http.serve(list(self.sockets))
+        log.info("the control plane stops")
 
-    async def listening(self) -> str:
-        """Wait until the server listens; return its URL."""
-        return await asyncio.shield(self._url_future())
-
-    def _url_future(self) -> asyncio.Future[str]:
+    def url(self) -> asyncio.Future[str]:
+        """Return the future URL of the server, which is set when it listens."""
         if self._url is None:
             self._url = asyncio.get_running_loop().create_future()
         return self._url
 
-    def stop(self) -> None:
+    def stop(self, *, now: bool = False) -> None:
         """Accept no more requests and end the long polls; other running requests may finish."""
-        self._stopping.set()
+        self._stopped = True
         for queue in self._queues:
             queue.cancel_waits()
         if self._dashboard is not None:
@@ -183,9 +214,19 @@ class ControlPlaneServer:
         if self._http is not None:
             self._http.should_exit = True
 
-    def _every(self, seconds: float, tick: object, name: str) -> asyncio.Task[None]:
-        loop = every(seconds, tick, name=name, stop=self._stopping)  # type: ignore[arg-type]
-        return asyncio.create_task(loop, name=f"howdah {name}")
+    async def close(self) -> None:
+        """Close the connections."""
+        self._metrics.stop()
+        try:
+            for queue in self._queues:
+                await queue.close()
+            if self._dashboard is not None:
+                await self._dashboard.close()
+            await self._session.close()
+            await self._app.close()
+        finally:
+            if self._pool is not None:
+                self._pool.terminate()
 
     async def _mark_offline(self) -> None:
         """Set workers offline that sent no heartbeat for too long, and expire their leases; not after an outage."""

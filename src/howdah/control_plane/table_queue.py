@@ -17,7 +17,7 @@ from howdah.control_plane.job_queue import LeaseKey
 from howdah.control_plane.reports import unique
 from howdah.job import Job
 from howdah.loops import Outage
-from howdah.node.contact import Contact
+from howdah.node.heartbeat import Contact
 from howdah.outcome import Ack, Outcome
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session

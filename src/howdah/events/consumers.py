@@ -18,11 +18,10 @@ from howdah.events.leader import AdvisoryLeadership, Leader, Leadership, LeaseLe
 from howdah.events.partition import Partition
 from howdah.events.partition_consumer import PartitionConsumer
 from howdah.loops import Outage, wait_any
-from howdah.node.source import NodeContext
+from howdah.node.registry import DatabaseContext
 from howdah.postgres import sql
 from howdah.postgres.database import Session
 from howdah.postgres.listen import Listener
-from howdah.worker.drain import DrainGroup
 
 log = logging.getLogger("howdah")
 
@@ -36,10 +35,8 @@ IDLE = 0.8
 class NodeConsumers:
     """Runs the partitions that this node owns, and the leader if this node is elected."""
 
-    def __init__(
-        self, consumers: Mapping[str, Consumer], decoder: Decoder, context: NodeContext, drain_group: DrainGroup
-    ) -> None:
-        self._drain_group = drain_group
+    def __init__(self, consumers: Mapping[str, Consumer], decoder: Decoder, context: DatabaseContext) -> None:
+        self._drain_group = context.drain_group
         self._progress = 0
         self._consumers = consumers
         self._decoder = decoder
@@ -73,13 +70,14 @@ class NodeConsumers:
         return self._listener is not None and self._listener.reported
 
     @property
-    def draining(self) -> bool:
-        return self._stopping.is_set()
-
-    @property
     def runners(self) -> list[PartitionConsumer]:
         """The partition consumers that run here now."""
         return [runner for runner, _ in self._runners.values()]
+
+    @property
+    def leads(self) -> bool | None:
+        """True if this node is the leader; ``None`` before :meth:`open`."""
+        return self.leader.leads if self.leader else None
 
     def stop(self, *, now: bool = False) -> None:
         """Finish the running batches; ``now``: roll them back."""

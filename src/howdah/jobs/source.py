@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from howdah import telemetry
 from howdah.handler import Handler
 from howdah.jobs.store import JobStore
-from howdah.node.heartbeat import LeaseHolder, NodeRenewal
-from howdah.node.source import NodeContext
+from howdah.node.heartbeat import LeaseHolder
+from howdah.node.registry import DatabaseContext, NodeRenewal
 from howdah.worker.options import WorkerOptions
 
 MOST_RESETS = 100
@@ -28,14 +28,14 @@ class JobSource:
     def options(self, node: WorkerOptions) -> WorkerOptions:
         return node
 
-    async def open(self, context: NodeContext) -> OpenJobSource:
+    async def open(self, context: DatabaseContext) -> OpenJobSource:
         return OpenJobSource(self.handlers, context)
 
 
 class OpenJobSource:
     """The job queue opened by one node: its store, heartbeat, wake-ups and resets."""
 
-    def __init__(self, handlers: Mapping[str, Handler], context: NodeContext) -> None:
+    def __init__(self, handlers: Mapping[str, Handler], context: DatabaseContext) -> None:
         self._context = context
         options = context.options
         self.store = JobStore(
@@ -55,15 +55,7 @@ class OpenJobSource:
         return self.store.wakeups_lost
 
     def renewal(self, holder: LeaseHolder) -> NodeRenewal:
-        context = self._context
-        return NodeRenewal(
-            context.database,
-            context.registration,
-            lease=context.options.lease,
-            holder=holder,
-            state=context.state,
-            drain=context.drain,
-        )
+        return NodeRenewal(self._context, holder)
 
     async def listen(self, stop: asyncio.Event) -> None:
         await self.store.listen(stop)

@@ -14,7 +14,7 @@ from howdah.jobs.ack import AckRecorder, TransactionalAck
 from howdah.jobs.hold import Holds
 from howdah.jobs.labels import expand, had
 from howdah.jobs.wakeup import SharedConnections, Wakeup, channel
-from howdah.node.contact import ALL, Contact, Judged
+from howdah.node.heartbeat import ALL, Contact, Judged
 from howdah.outcome import Ack
 from howdah.postgres import sql
 from howdah.postgres.database import UNCERTAIN, Database, Session

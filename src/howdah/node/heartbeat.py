@@ -1,4 +1,4 @@
-"""The heartbeat thread: renews leases with its own connection, so that no handler can delay it."""
+"""Heartbeats: the thread that renews leases, and the check for an outage before expired leases are reset."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from howdah import telemetry
-from howdah.loops import Outage
-from howdah.node.registry import Registration
+from howdah.loops import Outage, wait
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
 from howdah.worker.attempt import Attempt
@@ -45,53 +44,12 @@ class LeaseHolder(Protocol):
 
     def cancel(self, ids: Sequence[int | str]) -> None: ...
 
+    def stop_unrenewed(self) -> None: ...
+
     def stop(self, *, now: bool = False) -> None: ...
 
     @property
     def running(self) -> list[Attempt]: ...
-
-
-class NodeRenewal:
-    """Renews the job leases of one holder and stores the state of the node, in one statement."""
-
-    def __init__(
-        self,
-        database: Database,
-        registration: Registration,
-        *,
-        lease: float,
-        holder: LeaseHolder,
-        state: Callable[[], NodeState],
-        drain: Callable[[], None],
-    ) -> None:
-        self._registration = registration
-        self._lease = lease
-        self._holder = holder
-        self._state = state
-        self._drain = drain
-        self.statement = sql.load("howdah.node", schema=database.schema)["heartbeat"]
-
-    async def __call__(self, session: Session) -> Callable[[], None]:
-        state, tokens, at = self._state(), self._holder.tokens(), time.monotonic()
-        # a reply that takes more than a third of a lease comes too late to be of use
-        limit = max(1.0, self._lease / 3)
-        node = self._registration.node
-        row = await session.fetchrow(self.statement, node, tokens, self._lease, *state, timeout=limit)
-        lost, wanted = list(row["lost"]), list(row["cancel"])
-        if not row["registered"]:  # pruned while this process was frozen, or lost in a failover
-            await self._registration.insert_again(session)
-            log.warning("the row of node %d was missing; registered again", node)
-
-        def apply() -> None:
-            self._holder.renewed([token for token in tokens if token not in lost], at)
-            if lost:
-                self._holder.lose(lost, "the lease expired and was reset")
-            if wanted:
-                self._holder.cancel(wanted)
-            if row["leaving"]:
-                self._drain()
-
-        return apply
 
 
 BLOCKED = 3.0
@@ -99,28 +57,34 @@ BLOCKED = 3.0
 
 Renewal = Callable[[Any], Awaitable[Callable[[], None]]]
 """Renews the leases of one store in the heartbeat thread; returns a function that applies the result in the event loop.
-Its argument is the connection of the thread, if the node has a database."""
+Its argument is the connection of the thread."""
+
+
+class Connection(Protocol):
+    """The connection of the heartbeat thread: to the database, or to the control plane."""
+
+    async def close(self) -> None: ...
 
 
 class HeartbeatThread:
     """Runs the renewals every ``heartbeat`` seconds and applies their results in the event loop that started it.
 
-    Renewals take turns on one connection. The first is the node's own, and never waits for all of the others.
+    It has its own connection, so that no handler can delay it. Renewals take turns on that connection. The first is the
+    node's own, and never waits for all of the others.
     """
 
     def __init__(
         self,
-        database: Database | None,
-        node: int,
+        connect: Callable[[], Connection],
+        node: Callable[[], int],
         *,
         heartbeat: float,
         renewals: Sequence[Renewal],
         fail: Callable[[], None],
-        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._session = Session(database, "heartbeat") if database else None
-        self.node = node
-        self._close = close
+        self._connect = connect
+        self.connection: Connection | None = None
+        self._node = node
         self._heartbeat = heartbeat
         self._first, self._others = renewals[0], deque(renewals[1:])
         self._outages = {beat: Outage("heartbeat") for beat in renewals}
@@ -129,6 +93,7 @@ class HeartbeatThread:
         self._loop_thread = threading.get_ident()
         self._stop = threading.Event()
         self._soon = threading.Event()
+        self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="howdah-heart", daemon=True)
         self._ponged = time.monotonic()
         self._pinged = 0.0
@@ -154,28 +119,35 @@ class HeartbeatThread:
         self._soon.set()
         self._thread.join(timeout=timeout)
 
+    async def end(self, seconds: float) -> None:
+        """Stop the thread and wait for it at most ``seconds``; the event loop is not blocked meanwhile."""
+        self.stop(timeout=0)
+        if await wait(self._ended, seconds):
+            self._thread.join()
+
     def beat_soon(self) -> None:
         """Run the renewals now instead of at the next interval."""
         self._soon.set()
 
     def _run(self) -> None:
-        asyncio.run(self._renew_until_stopped())
+        try:
+            asyncio.run(self._renew_until_stopped())
+        finally:
+            self._call_in_loop(self._ended.set)
 
     async def _renew_until_stopped(self) -> None:
+        self.connection = self._connect()
         due = time.monotonic()
         while not self._stop.is_set():
             lag = time.monotonic() - due
             self._soon.clear()
             pauses = await self._renew_all()
             if not any(outage.failures for outage in self._outages.values()):
-                telemetry.emit("node.beat", node=self.node, lag=lag)
+                telemetry.emit("node.beat", node=self._node(), lag=lag)
             pause = min(self._heartbeat, *pauses)
             due = time.monotonic() + pause
             self._wait(pause)
-        if self._session:
-            await self._session.close()
-        if self._close:
-            await self._close()
+        await self.connection.close()
 
     async def _renew_all(self) -> list[float]:
         """Run the first renewal, then at least one other, and more while there is time until the first is due again."""
@@ -192,7 +164,7 @@ class HeartbeatThread:
         """Run one renewal; returns the seconds until it is due again. A failure does not delay the others."""
         outage = self._outages[beat]
         try:
-            self._call_in_loop(await beat(self._session))
+            self._call_in_loop(await beat(self.connection))
         except Exception as error:
             self._call_in_loop(self._on_failure)
             return outage.fail(error)
@@ -225,3 +197,58 @@ class HeartbeatThread:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:  # the loop is closed: the process exits
             self._stop.set()
+
+
+SHORTEST_GAP = 2.0
+"""Seconds without contact that count as an outage at least: shorter ones are those of a busy machine."""
+SHORTEST_GRACE, LONGEST_GRACE = 4.0, 10.0
+"""Seconds after an outage in which nodes renew their leases, and no lease is reset: longer than the longest pause
+between two tries of a heartbeat."""
+
+
+class Judged(NamedTuple):
+    """Whose expired leases may be reset."""
+
+    nodes: bool
+    workers: bool
+    """Nodes without a database."""
+    until: float | None = None
+    """The server's time until which this holds, in seconds since 1970. A reset that the server receives later was held
+    back by an outage, in which leases expired that no node could renew."""
+
+
+ALL = Judged(True, True)
+
+
+def gap_of(lease: float) -> float:
+    """Seconds without contact after which leases this long may have expired: they last at least two heartbeats.
+
+    >>> gap_of(30.0), gap_of(2.0)
+    (15.0, 2.0)
+    """
+    return max(SHORTEST_GAP, lease / 2)
+
+
+def grace_of(lease: float) -> float:
+    """Seconds that nodes with leases this long have after an outage.
+
+    >>> grace_of(30.0), grace_of(2.0)
+    (10.0, 4.0)
+    """
+    return min(LONGEST_GRACE, max(SHORTEST_GRACE, lease / 2))
+
+
+class Contact:
+    """Notes that this process reaches the server. ``remote``: it is a control plane."""
+
+    def __init__(self, database: Database, session: Session, *, lease: float, remote: bool = False) -> None:
+        self._session = session
+        self._lease = lease
+        self._remote = remote
+        self._sql = sql.load("howdah.node", schema=database.schema)
+
+    async def note(self) -> Judged:
+        """Note it, and return whose expired leases may be reset now."""
+        lease = self._lease
+        row = await self._session.fetchrow(self._sql["note_contact"], self._remote, gap_of(lease), grace_of(lease))
+        return Judged(row["nodes"], row["workers"], row["until"])

@@ -1,23 +1,40 @@
-"""The registry of nodes: the row of this process, under a random id."""
+"""The table of nodes: the row of this process, under a random id, from its insertion to its removal."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import secrets
 import socket
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import msgspec
 
 from howdah.errors import HowdahError
-from howdah.postgres import sql
-from howdah.postgres.database import Database, Session
+from howdah.node.heartbeat import LeaseHolder
+from howdah.node.parts import NodeContext
+from howdah.postgres import migrate, sql
+from howdah.postgres.database import BROKEN, Database, Session
+from howdah.version import __version__
 from howdah.worker.options import WorkerOptions
+
+log = logging.getLogger("howdah")
+
+T = TypeVar("T")
 
 SMALLEST_NODE = 2**20
 """Smaller ids came from a sequence. Its values can repeat after a crash or a failover, so ids are random now."""
 LARGEST_NODE = 2**31 - 1
+START_TRIES = 4
+"""Tries of each step of the start while the connection breaks."""
+START_PAUSE = 0.5
+"""Seconds between two tries."""
+DEREGISTER_TIMEOUT = 2.0
+"""Seconds to mark the node as offline: a silent server must not hold up the exit."""
 
 
 def new_node() -> int:
@@ -75,3 +92,135 @@ class Registration:
 
     async def _insert(self, session: Session) -> bool:
         return await session.fetchval(self._sql["register"], self.node, *self._values) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseContext(NodeContext):
+    """Shared by a node with a database with all its parts."""
+
+    database: Database
+    registration: Registration
+    pool: Any
+
+    @property
+    def node(self) -> int:
+        """The id of the node."""
+        return self.registration.node
+
+
+class DatabaseRegistry:
+    """Registers a node in the table of nodes, and opens the connection pool of its handlers."""
+
+    drain_together = True
+    heartbeat_timeout = 1.0
+    activity = "starts"
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._registration: Registration | None = None
+        self._pool: Any = None
+
+    @property
+    def node(self) -> int:
+        """The id of the node; 0: not registered."""
+        return self._registration.node if self._registration else 0
+
+    async def register(self, context: NodeContext) -> DatabaseContext:
+        """Check the schema, insert the row of the node and open the pool."""
+        database, options = self.database, context.options
+        await retry_if_broken(lambda: migrate.check(database))
+        await database.check(writes=True)
+        registration = Registration(database, version=__version__, kinds=context.kinds, options=options)
+        await retry_if_broken(registration.insert)
+        self._registration = registration
+        # the statements of handlers may take as long as their jobs
+        self._pool = await database.pool(max(4, min(options.slots, 20)), command_timeout=None)
+        shared = {field.name: getattr(context, field.name) for field in fields(context)}
+        return DatabaseContext(database=database, registration=registration, pool=self._pool, **shared)
+
+    def connect(self) -> Session:
+        """Return a connection for the heartbeat thread."""
+        return Session(self.database, "heartbeat")
+
+    async def deregister(self) -> None:
+        """Mark the node as offline."""
+        assert self._registration is not None
+        try:
+            await asyncio.wait_for(self._registration.remove(), DEREGISTER_TIMEOUT)
+        except Exception as error:
+            log.warning("could not mark the node as offline: %s", str(error) or type(error).__name__)
+
+    async def close(self) -> None:
+        """Close the pool without waiting for its connections."""
+        if self._pool:
+            self._pool.terminate()
+
+
+class Unregistered:
+    """The registry of a process that claims no jobs, and so needs neither a row nor a heartbeat: a control plane."""
+
+    drain_together = True
+    heartbeat_timeout = 0.0
+    activity = "starts"
+    node = 0
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def register(self, context: NodeContext) -> NodeContext:
+        """Check the schema."""
+        await migrate.check(self._database)
+        return context
+
+    def connect(self) -> Session:
+        """Return a connection for the heartbeat thread."""
+        return Session(self._database, "heartbeat")
+
+    async def deregister(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class NodeRenewal:
+    """Renews the job leases of one holder and stores the state of the node, in one statement."""
+
+    def __init__(self, context: DatabaseContext, holder: LeaseHolder) -> None:
+        self._registration = context.registration
+        self._lease = context.options.lease
+        self._holder = holder
+        self._state = context.state
+        self._drain = context.drain
+        self.statement = sql.load("howdah.node", schema=context.database.schema)["heartbeat"]
+
+    async def __call__(self, session: Session) -> Callable[[], None]:
+        state, tokens, at = self._state(), self._holder.tokens(), time.monotonic()
+        # a reply that takes more than a third of a lease comes too late to be of use
+        limit = max(1.0, self._lease / 3)
+        node = self._registration.node
+        row = await session.fetchrow(self.statement, node, tokens, self._lease, *state, timeout=limit)
+        lost, wanted = list(row["lost"]), list(row["cancel"])
+        if not row["registered"]:  # pruned while this process was frozen, or lost in a failover
+            await self._registration.insert_again(session)
+            log.warning("the row of node %d was missing; registered again", node)
+
+        def apply() -> None:
+            self._holder.renewed([token for token in tokens if token not in lost], at)
+            if lost:
+                self._holder.lose(lost, "the lease expired and was reset")
+            if wanted:
+                self._holder.cancel(wanted)
+            if row["leaving"]:
+                self._drain()
+
+        return apply
+
+
+async def retry_if_broken(start: Callable[[], Awaitable[T]]) -> T:
+    """Run a step of the start, and again if the connection breaks: that must not end the process."""
+    for _ in range(START_TRIES - 1):
+        try:
+            return await start()
+        except BROKEN as error:
+            log.warning("a connection broke during the start (%s); trying again", error)
+            await asyncio.sleep(START_PAUSE)
+    return await start()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from howdah.node.contact import grace_of
+from howdah.node.heartbeat import grace_of
 from howdah.postgres.database import Session
 from howdah.postgres.sql import columns
 from howdah.table.ack import RowAcks

@@ -13,7 +13,7 @@ from howdah.errors import ConfigError
 from howdah.handler import Executor, Handler
 from howdah.job import Job, current_job
 from howdah.node.heartbeat import LeaseHolder
-from howdah.node.source import NodeContext
+from howdah.node.registry import DatabaseContext
 from howdah.outcome import Ack
 from howdah.postgres.database import Session
 from howdah.postgres.listen import Listener
@@ -110,7 +110,7 @@ class TableSource:
     def options(self, node: WorkerOptions) -> WorkerOptions:
         return self._options.worker(node)
 
-    async def open(self, context: NodeContext) -> OpenTableSource:
+    async def open(self, context: DatabaseContext) -> OpenTableSource:
         session = Session(context.database, "check")
         try:
             async with session.use() as conn:
@@ -130,7 +130,7 @@ class OpenTableSource:
     """A table opened by one node."""
 
     def __init__(
-        self, plan: TablePlan, handler: TableHandler, context: NodeContext, opened: list[OpenTableSource]
+        self, plan: TablePlan, handler: TableHandler, context: DatabaseContext, opened: list[OpenTableSource]
     ) -> None:
         self._plan = self.plan = plan
         self._handler = handler

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import defaultdict
 
-from howdah.node.contact import grace_of
+from howdah.node.heartbeat import grace_of
 from howdah_lab.torture.checker import Violation, finding
 from howdah_lab.torture.context import CheckInput, RunContext
 from howdah_lab.torture.faults.connections import NOTICED
