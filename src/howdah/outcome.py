@@ -12,10 +12,13 @@ from typing import Any
 import msgspec
 
 from howdah.arguments import encode
-from howdah.errors import ArgumentError
+from howdah.errors import ArgumentError, code_of
 from howdah.job import Job
 from howdah.redact import LONGEST_MESSAGE, describe, keep, message_of
-from howdah.retry import seconds
+from howdah.retry import attribute, lineage, retry_after, seconds
+
+LONGEST_HOLD = 3600.0
+"""Seconds that a handler can put a kind on hold at most."""
 
 
 def result_of(value: Any, largest: int) -> tuple[bytes | None, str | None]:
@@ -118,3 +121,38 @@ class Acks(list[Ack]):
             job = ack.job
             took[job.queue, job.kind, ack.outcome].append(ack.took)
         return took
+
+
+class FailureReport(msgspec.Struct, kw_only=True):
+    """The description of a failure, as processes and machines send it. The node decides whether and when to retry."""
+
+    error: str
+    """The class of the error: its code if it has one, else the name of its type."""
+    message: str
+    traceback: str
+    lineage: list[str]
+    retry_after: float | None = None
+    code: str | None = None
+    hold: bool | float = False
+    """Put this kind of job on hold on all nodes: until the next attempt, or for this many seconds."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> FailureReport:
+        """Describe an error."""
+        kind, message, trace = describe(error)
+        code = code_of(error)
+        return cls(
+            error=code or kind,
+            message=message,
+            traceback=trace,
+            lineage=lineage(error),
+            retry_after=retry_after(error),
+            code=code,
+            hold=_hold(attribute(error, "hold")) if code else False,
+        )
+
+
+def _hold(asked: object) -> bool | float:
+    """Return a hold that can be stored; a value that is neither a bool nor a number of seconds means no hold."""
+    # not isinstance: it can run code of the value, which may raise
+    return bool(asked) if type(asked) is bool else seconds(asked, LONGEST_HOLD) or False

@@ -15,11 +15,10 @@ from howdah import Backoff, Cancel, RateLimited, Retry, Snooze
 from howdah.errors import CodedError
 from howdah.handler import Handler
 from howdah.job import Job
-from howdah.outcome import Ack, Outcome
+from howdah.outcome import LONGEST_HOLD, Ack, Outcome
 from howdah.redact import LONGEST_MESSAGE, LONGEST_NAME, LONGEST_TRACEBACK, handler_secrets, keep, spellings
 from howdah.retry import LONGEST_DELAY
 from howdah.worker.attempt import Attempt, execute_plain, outcome_of_error
-from howdah.worker.failure import LONGEST_HOLD
 
 TEXTS = st.text(st.characters(codec=None, exclude_categories=())) | st.sampled_from(["\0", "\ud800", "x" * 20_000])
 NUMBERS = st.integers() | st.floats() | st.decimals() | st.sampled_from([10**400, -(10**400), Decimal("1e999999")])

@@ -8,7 +8,7 @@ from contextvars import copy_context
 import pytest
 
 from howdah.job import Job, current
-from howdah.worker.cancellation import make_task, start
+from howdah.worker.isolation import make_task, start
 
 pytestmark = pytest.mark.anyio
 

@@ -34,7 +34,7 @@ from howdah.postgres.database import Database
 from howdah.table.admin import counting
 from howdah.table.table import OpenTableSource
 from howdah.worker.attempt import Attempt
-from howdah.worker.cancellation import make_task
+from howdah.worker.isolation import make_task
 from howdah.worker.options import WorkerOptions
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from howdah.job import Job
+from howdah.outcome import FailureReport
 from howdah.redact import describe
 from howdah.version import __version__
-from howdah.worker.failure import FailureReport
 
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 

@@ -15,13 +15,12 @@ from howdah import telemetry
 from howdah.errors import ArgumentError, LeaseLost, Poison, retries
 from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
-from howdah.outcome import Ack, Cancel, Outcome, Snooze, clean, result_of
+from howdah.outcome import Ack, Cancel, FailureReport, Outcome, Snooze, clean, result_of
 from howdah.redact import LONGEST_MESSAGE, keep
 from howdah.retry import Backoff, delay_after, lineage
 from howdah.store import Interrupted, Store, Transaction
+from howdah.worker import isolation
 from howdah.worker.executors import Executors, run_in_thread
-from howdah.worker.failure import FailureReport
-from howdah.worker.processes import fork
 from howdah.worker.processes.process import FailedInProcess, ResultNotStored
 
 log = logging.getLogger("howdah")
@@ -90,7 +89,7 @@ async def execute_plain(attempt: Attempt, largest_result: int) -> Ack:
         if attempt.cancel_reason is not None:
             raise asyncio.CancelledError  # cancelled before it started
         value = await attempt.handler.call(job)
-        if value is None and not fork.inside:
+        if value is None and not isolation.forked:
             return Ack(job, OK, (perf_counter_ns() - attempt.started) // 1000)
         if is_unfinished(value):
             value = await finished(value)
@@ -149,7 +148,7 @@ async def _transact(attempt: Attempt, executors: Executors, store: Store, larges
         try:
             value = await finished(await handler.call(job, {"tx": tx}))
         except BaseException as error:
-            fork.end_if_forked(error)  # a fork must not roll back: the connection is its parent's
+            isolation.end_if_forked(error)  # a fork must not roll back: the connection is its parent's
             raise
         ack = _outcome_of_value(value, attempt, largest_result)
         if ack.outcome is not Outcome.OK:
@@ -179,7 +178,7 @@ async def _transact(attempt: Attempt, executors: Executors, store: Store, larges
 
 
 def _outcome_of_value(value: Any, attempt: Attempt, largest_result: int) -> Ack:
-    fork.end_if_forked()
+    isolation.end_if_forked()
     job, took = attempt.job, attempt.took
     try:
         value = clean(value)
@@ -200,7 +199,7 @@ def _outcome_of_value(value: Any, attempt: Attempt, largest_result: int) -> Ack:
 
 def outcome_of_error(error: BaseException, attempt: Attempt) -> Ack:
     """Return the outcome of an attempt that raised this error. Never raises, even if the error's own methods do."""
-    fork.end_if_forked(error)
+    isolation.end_if_forked(error)
     try:
         return _describe_outcome(error, attempt)
     except BaseException as another:

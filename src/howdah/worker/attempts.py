@@ -20,12 +20,12 @@ from howdah.handler import Handler
 from howdah.job import Job, current
 from howdah.outcome import Ack, Outcome
 from howdah.store import Store
+from howdah.worker import isolation
 from howdah.worker.ack import report_lost
 from howdah.worker.attempt import Attempt, CancelReason, execute, execute_plain, outcome_of_error
-from howdah.worker.cancellation import start
 from howdah.worker.capacity import Prefetched, Slots
 from howdah.worker.executors import Executors
-from howdah.worker.processes import fork
+from howdah.worker.isolation import start
 
 log = logging.getLogger("howdah")
 
@@ -65,7 +65,7 @@ class Attempts:
         self._slots_freed = slots_freed
         """Called when slots are free again."""
         self._loop = asyncio.get_running_loop()
-        fork.settle()
+        isolation.settle()
         self.context = copy_context()
         """The context in which handlers start."""
         self._running: dict[Key, Attempt] = {}

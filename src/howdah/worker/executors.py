@@ -11,7 +11,7 @@ from howdah.handler import Handler
 from howdah.job import Job
 from howdah.redact import handler_secrets
 from howdah.retry import InterruptionBackoff
-from howdah.worker.processes import fork
+from howdah.worker import isolation
 from howdah.worker.processes.process import ProcessPool
 
 
@@ -54,7 +54,7 @@ async def run_in_thread(handler: Handler, job: Job, threads: ThreadPoolExecutor)
             found = context.run(handler.call, job), None
         except BaseException as error:  # a future cannot hold every exception (StopIteration); a tuple can
             found = None, error
-        fork.end_if_forked(found[1])
+        isolation.end_if_forked(found[1])
         return found
 
     future = threads.submit(call)

@@ -21,12 +21,11 @@ import msgspec
 from howdah.child_process import exit_as, signal_at_parents_death
 from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
-from howdah.outcome import Cancel, Snooze, clean, result_of
+from howdah.outcome import Cancel, FailureReport, Snooze, clean, result_of
 from howdah.redact import handler_secrets, scrub
 from howdah.store import JobLogEntry
-from howdah.worker.failure import FailureReport
+from howdah.worker import isolation
 from howdah.worker.job_log import sink
-from howdah.worker.processes import fork
 from howdah.worker.processes.wire import ProcessReply, ProcessRequest, find
 
 CHECK_INTERVAL = 0.5
@@ -188,9 +187,9 @@ def _answer(question: ProcessRequest) -> ProcessReply:
             value = asyncio.run(finished(value))
         answer = _outcome(value, question.largest_result)
     except BaseException as error:
-        fork.end_if_forked(error)
+        isolation.end_if_forked(error)
         return ProcessReply(report=FailureReport.of(error))
-    fork.end_if_forked()
+    isolation.end_if_forked()
     return answer
 
 

@@ -19,8 +19,7 @@ from howdah.child_process import exit_description
 from howdah.errors import HowdahError
 from howdah.handler import Handler
 from howdah.job import Job
-from howdah.outcome import Cancel, Snooze
-from howdah.worker.failure import FailureReport
+from howdah.outcome import Cancel, FailureReport, Snooze
 from howdah.worker.job_log import write as write_log
 from howdah.worker.processes.wire import ProcessReply, ProcessRequest, place_of, read_frame, write_frame
 

@@ -15,8 +15,8 @@ import msgspec
 
 from howdah.errors import ConfigError
 from howdah.job import Job
+from howdah.outcome import FailureReport
 from howdah.store import JobLogEntry
-from howdah.worker.failure import FailureReport
 
 _LENGTH = struct.Struct("!I")
 

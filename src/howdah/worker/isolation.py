@@ -1,14 +1,21 @@
-"""Tasks that only the node, and the handler that runs in them, can cancel."""
+"""Protects a node from its handlers: tasks that they cannot cancel, and the end of processes that they forked.
+
+The job belongs to the parent of a fork. A fork that returned from the handler must neither report an outcome nor
+continue the parent's work: it would read from and write to the parent's sockets.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import time
+import traceback
 from collections.abc import Coroutine
+from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from howdah.job import Job, current
 from howdah.loops import LOG_INTERVAL
@@ -71,3 +78,42 @@ else:
         task = GuardedTask(work, loop=loop, context=context)
         task.own, task.home = context, context.get(current)
         return task
+
+
+forked = False
+"""True if this process was forked by a handler."""
+
+
+def settle() -> None:
+    """Declare that this process runs handlers of its own from now on, even if a handler forked it."""
+    global forked
+    forked = False
+
+
+def end_if_forked(error: BaseException | None = None) -> None:
+    """Called when a handler has ended; does not return in a process that the handler forked."""
+    if forked:
+        _end(error)
+
+
+def _end(error: BaseException | None) -> NoReturn:
+    """Exit as Python does: with code 0, with that of a :class:`SystemExit`, or with 1 and a traceback."""
+    code: object = 0
+    if isinstance(error, SystemExit):
+        code = error.code if error.code is not None else 0
+    elif error is not None:
+        code = 1
+        with suppress(BaseException):
+            traceback.print_exception(error)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BaseException):
+            stream.flush()
+    os._exit(code & 0xFF if isinstance(code, int) else 1)
+
+
+def _after_fork() -> None:
+    global forked
+    forked = forked or isinstance(current.get(None), Job)
+
+
+os.register_at_fork(after_in_child=_after_fork)
