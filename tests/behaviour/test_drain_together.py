@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from howdah import Event, Transaction
 from kit.node import drain
+from table.ground import ddl
 
 pytestmark = pytest.mark.anyio
 
@@ -48,3 +51,24 @@ async def test_a_worker_that_ends_for_reasons_of_its_own_holds_nobody_up(app, co
     await app.log.append("Order-1", {"type": "OrderPlaced"})
     await drain(app, slots=1)
     assert await conn.fetchval("select count(*) from seen") == 1
+
+
+async def test_a_table_that_has_reached_its_limit_does_not_keep_the_node_from_ending(app, conn):
+    await conn.execute(ddl())
+    await conn.execute("insert into uploads (process_after) values (now()), (now())")
+    table = app.table("uploads", total_jobs=1)
+    go = asyncio.Event()
+
+    @table.handler
+    async def upload(record: dict) -> None:
+        go.set()
+
+    @app.task
+    async def later() -> None:
+        await go.wait()
+        await asyncio.sleep(0.5)  # until the worker of the table has ended
+
+    job = await later.enqueue()
+    await drain(app)
+    assert await conn.fetchval("select state from howdah.jobs where id = $1", job.id) == "done"
+    assert await conn.fetchval("select count(*) from uploads where state = 'completed'") == 1

@@ -178,6 +178,7 @@ class Worker:
                 log.error("the last outcomes could not be recorded; their jobs run again when their leases expire")
             await end_within(LOOPS_TIMEOUT, acker, *([logging_jobs] if logging_jobs else []))
             await self._attempts.close()
+            self._drain_group.leave(self)
         if acker.done() and not acker.cancelled():
             acker.result()
 
