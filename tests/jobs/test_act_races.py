@@ -82,7 +82,7 @@ async def misplaced(conn) -> list[int]:
 
 
 def claim(conn, statements, wanted: int):
-    return conn.fetch(statements["claim"], ["default"], [wanted], wanted, NODE, 30.0, ["note"], 8, [], [], [], 0)
+    return conn.fetch(statements["claim"], ["default"], [wanted], wanted, NODE, 30.0, ["note"], 8, "{}", 0)
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
@@ -204,7 +204,7 @@ async def test_a_late_ack_of_a_deleted_job_writes_nothing(app, ten, store, conn)
 
 async def test_a_moved_job_that_a_dead_node_held_comes_back_to_its_new_queue(app, ten, store, statements, conn):
     await act(conn, "move", ten)
-    rows = await conn.fetch(statements["claim"], ["other"], [10], 10, NODE, 30.0, ["note"], 8, [], [], [], 0)
+    rows = await conn.fetch(statements["claim"], ["other"], [10], 10, NODE, 30.0, ["note"], 8, "{}", 0)
     assert {row["id"] for row in rows} == set(ten)
     await conn.execute("update howdah.lease set expires_at = now() - interval '1 second'")
 

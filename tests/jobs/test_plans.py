@@ -7,6 +7,8 @@ arguments at hand, as behind a pooler; each with true statistics and with those 
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from howdah.jobs.ack import array
@@ -20,9 +22,9 @@ IDS = list(range(FINISHED + 1, FINISHED + 101))
 QUIET = [f"quiet {i}" for i in range(1, 21)]
 
 
-def claim(queues=("default",), runs=8, kinds=("work",), marks=((), (), ())):
+def claim(queues=("default",), runs=8, kinds=("work",), marks="{}"):
     room = [100] * len(queues)
-    return ("claim", list(queues), room, 100, NODE, 30.0, list(kinds), runs, *map(list, marks), 0)
+    return ("claim", list(queues), room, 100, NODE, 30.0, list(kinds), runs, marks, 0)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def claim(queues=("default",), runs=8, kinds=("work",), marks=((), (), ())):
     [
         (claim(), 150),
         (claim(runs=100), 500),
-        (claim(marks=(["default"] * 3, [-1, 0, 1], [1, 1, 1])), 150),
+        (claim(marks='{"default": {"-1": 1, "0": 1, "1": 1}}'), 150),
         (claim(queues=["default", *QUIET]), 300),
     ],
     ids=["of runs", "of singles", "above watermarks", "from many queues"],
@@ -46,6 +48,26 @@ async def test_claim_of_nothing(look):
     seen = await look(*claim(queues=QUIET))
     assert seen.walked == {}
     assert seen.pages < 150
+
+
+TENANTS = 300
+CROWDED = f"""
+insert into howdah.lane select 'tenant ' || i, p from generate_series(1, {TENANTS}) i, generate_series(1, 5) p;
+delete from howdah.ready where lo > {ALONE};
+insert into howdah.ready (lo, hi, priority, attempt, queue, kind)
+    select i, i + 1, 1 + i % 5, 0, 'tenant ' || 1 + i % {TENANTS}, 'work'
+    from generate_series({ALONE + 1}, {PUT_OFF}) i
+"""
+"""Five thousand single jobs in 300 queues with five priorities each."""
+
+
+async def test_a_claim_reads_only_the_queues_and_priorities_that_it_takes_from(look):
+    queues = [f"tenant {i}" for i in range(1, TENANTS + 1)]
+    marks = json.dumps({queue: dict.fromkeys(range(1, 6), 1) for queue in queues})
+    seen = await look(*claim(queues=queues, runs=100, marks=marks), before=CROWDED)
+    assert seen.walked == {}
+    assert seen.rows < 1000
+    assert seen.pages < 3000
 
 
 EMPTIED = """
@@ -77,10 +99,21 @@ async def test_the_connection_for_claims_reads_no_lane_whole(history):
 
 
 async def test_ack_of_successes(look):
-    seen = await look("ack_done", NODE, [TOKEN], [100], *map(array, (IDS, [1] * 100, [5] * 100)), before=LEASED)
+    columns = map(array, (IDS, [1] * 100, [5] * 100))
+    seen = await look("ack_done", NODE, [TOKEN], [100], *columns, [], [], [], before=LEASED)
     assert seen.walked == {}
     assert seen.rows < 20
     assert 100 < seen.pages < 1000
+
+
+async def test_ack_of_successes_with_results_and_keys(look):
+    columns = map(array, (IDS, [1] * 100, [5] * 100))
+    keyed = [id for id in IDS if id % 5 == 0]
+    keys = [f"key {id}" for id in keyed]
+    seen = await look("ack_done", NODE, [TOKEN], [100], *columns, ['{"n": 1}'] * 100, keys, keyed, before=LEASED)
+    assert keyed
+    assert seen.walked == {}
+    assert 100 < seen.pages < 2000
 
 
 async def test_ack_of_anything(look):
@@ -115,16 +148,18 @@ async def test_heartbeat(look):
     assert seen.pages < 100
 
 
-async def test_promote(look):
-    seen = await look("promote", ["default"], 1000, before=DUE)
+@pytest.mark.parametrize("queues", [["default"], None], ids=["one queue", "all queues"])
+async def test_promote(look, queues):
+    seen = await look("promote", queues, 1000, before=DUE)
     assert seen.walked == {}
     assert seen.rows < 500
     assert 100 < seen.pages < 1500
 
 
-async def test_promote_of_nothing(look):
+@pytest.mark.parametrize("queues", [["default", *QUIET], None], ids=["many queues", "all queues"])
+async def test_promote_of_nothing(look, queues):
     """What is not due yet is not looked at."""
-    seen = await look("promote", ["default", *QUIET], 1000)
+    seen = await look("promote", queues, 1000)
     assert seen.walked == {}
     assert seen.rows < 50
     assert seen.pages < 150

@@ -47,7 +47,7 @@ def ack_done(statements, jobs):
     tokens = Counter(job.token for job in jobs)
     ids, attempts = [job.id for job in jobs], [job.attempt for job in jobs]
     counts = list(tokens), list(tokens.values())
-    return statements["ack_done"], NODE, *counts, *map(array, (ids, attempts, [1] * len(jobs)))
+    return statements["ack_done"], NODE, *counts, *map(array, (ids, attempts, [1] * len(jobs))), [], [], []
 
 
 async def waits(conn, pid):
@@ -125,7 +125,7 @@ async def test_a_cancel_that_races_a_claim_is_carried_out_by_whoever_wins(store,
     claiming = other.transaction()
     await claiming.start()
     statement = sql.load("howdah.jobs", schema="howdah")["claim"]
-    rows = await other.fetch(statement, ["default"], [5], 5, NODE, 30.0, ["note"], 8, [], [], [], 0)
+    rows = await other.fetch(statement, ["default"], [5], 5, NODE, 30.0, ["note"], 8, "{}", 0)
     asking = asyncio.create_task(conn.fetch("select * from howdah.cancel($1)", [rows[0]["id"], rows[-1]["id"] + 1]))
     await asyncio.sleep(0.2)
     await claiming.commit()

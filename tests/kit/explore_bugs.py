@@ -74,7 +74,7 @@ BUGS = [
         changes=[("where a.token = any(held)", "where true")],
     ),
     Bug(
-        name="ack of plain successes deletes the lease by ctid",
+        name="ack of successes deletes the lease by ctid",
         world="jobs",
         acts=["heartbeat"],
         against=["ack"],

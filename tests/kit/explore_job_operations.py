@@ -104,7 +104,7 @@ def handling(place: int) -> Any:
 
 
 async def claim_other(ground: Any, conn: Any) -> list[int]:
-    given = (["other"], [100], 100, ground.second, LEASE, ["note"], 8, [], [], [], 0)
+    given = (["other"], [100], 100, ground.second, LEASE, ["note"], 8, "{}", 0)
     return [row["id"] for row in await conn.fetch(STATEMENTS["claim"], *given)]
 
 

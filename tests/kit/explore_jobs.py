@@ -218,7 +218,7 @@ def _other(place: int) -> NewJob:
 
 async def claim_other(conn: Any, node: int, most: int) -> list[Job]:
     """Claim from the second queue, for a day."""
-    given = (["other"], [most], most, node, DAY, ["note"], 8, [], [], [], 0)
+    given = (["other"], [most], most, node, DAY, ["note"], 8, "{}", 0)
     rows = await conn.fetch(STATEMENTS["claim"], *given)
     return [
         Job(row["id"], "other", "note", 1, row["max_attempts"], rows[0]["token"], b"{}", row["key"]) for row in rows

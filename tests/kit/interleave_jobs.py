@@ -148,7 +148,7 @@ def _ended(job: Job, outcome: Outcome) -> Ack:
 
 async def claim(conn: Any, node: int, most: int) -> list[Job]:
     """What a store does, without what it remembers."""
-    given = (["default"], [most], most, node, LEASE, ["note"], 8, [], [], [], 0)
+    given = (["default"], [most], most, node, LEASE, ["note"], 8, "{}", 0)
     jobs: list[Job] = []
     first: Any = None
     for row in await conn.fetch(STATEMENTS["claim"], *given):

@@ -1,4 +1,4 @@
-"""Records the outcomes of attempts: plain successes by one fast statement, all others by the SQL function ``ack``.
+"""Records the outcomes of attempts: successes by one fast statement, all others by the SQL function ``ack``.
 
 A batch that the database rejects is halved until the culprit is alone. Outcomes are cleaned before they come here, so
 this is for values that were not foreseen: the culprit is recorded as failed, or as done without its result.
@@ -126,21 +126,21 @@ class AckRecorder:
     async def ack(self, node: int, acks: Sequence[Ack], finished: Sequence[int], *, alone: bool = True) -> list[Ack]:
         """Record outcomes of a node; return the acks whose lease was valid, with their final outcome.
 
-        ``alone``: no other call reports on the same jobs at the same time. The fast statement for plain successes needs
+        ``alone``: no other call reports on the same jobs at the same time. The fast statement for successes needs
         that, and that nothing was reported of them before: it does not see a job that is deleted meanwhile.
         """
-        plain, other = _sort(acks) if alone else ([], list(acks))
+        successes, other = _sort(acks) if alone else ([], list(acks))
         if self._interrupted:
-            other += [ack for ack in plain if ack.unsure]
-            plain = [ack for ack in plain if not ack.unsure]
+            other += [ack for ack in successes if ack.unsure]
+            successes = [ack for ack in successes if not ack.unsure]
         accepted: list[Ack] = []
-        with_plain = {ack.job.token for ack in plain}
-        early = self._finished([token for token in finished if token not in with_plain])
-        if other or early:  # first: the plain ones may end the lease
+        of_successes = {ack.job.token for ack in successes}
+        early = self._finished([token for token in finished if token not in of_successes])
+        if other or early:  # first: the successes may end the lease
             accepted += await self._try(self._ack_any, node, other, early)
-        if plain:
-            late = self._finished([token for token in finished if token in with_plain])
-            accepted += await self._try(self._ack_done, node, plain, late)
+        if successes:
+            late = self._finished([token for token in finished if token in of_successes])
+            accepted += await self._try(self._ack_done, node, successes, late)
         return accepted
 
     async def _try(self, record: Record, node: int, acks: list[Ack], finished: list[int]) -> list[Ack]:
@@ -150,7 +150,8 @@ class AckRecorder:
         except Exception as error:
             if not acks or not is_rejection(error):
                 raise
-        accepted, unrecorded = await record_split(lambda part: record(node, part, []), acks)
+        # by the function: a success without its result has an error text, which the fast statement does not store
+        accepted, unrecorded = await record_split(lambda part: self._ack_any(node, part, []), acks)
         self._unrecorded = {*list(self._unrecorded)[-MOST_UNRECORDED:], *unrecorded}
         if over := self._finished(finished):
             await self._ack_any(node, [], over)
@@ -165,6 +166,7 @@ class AckRecorder:
         over: set[int] = set()
         while acks:
             tokens = Counter([ack.job.token for ack in acks])
+            keys = [(ack.job.key, ack.job.id) for ack in acks if ack.job.key is not None]
             try:
                 rows = await self._acks.fetch(
                     self._sql["ack_done"],
@@ -174,6 +176,9 @@ class AckRecorder:
                     array([ack.job.id for ack in acks]),
                     array([ack.job.attempt for ack in acks]),
                     array([ack.took for ack in acks]),
+                    results if any(results := [ack.result for ack in acks]) else [],
+                    [key for key, _ in keys],
+                    [id for _, id in keys],
                 )
             except asyncpg.UniqueViolationError:  # a repetition: the function ignores what is already recorded
                 return await self._ack_any(node, acks + left, finished)
@@ -234,14 +239,13 @@ class AckRecorder:
 
 
 def _sort(acks: Sequence[Ack]) -> tuple[list[Ack], list[Ack]]:
-    """Split acks into plain successes of jobs without a key, and the others."""
-    plain = [
-        ack for ack in acks if ack.outcome is OK and ack.result is None and ack.error is None and ack.job.key is None
-    ]
-    if len(plain) == len(acks):
-        return plain, []
-    quick = set(map(id, plain))
-    return plain, [ack for ack in acks if id(ack) not in quick]
+    """Split acks into successes and the others. A success with an error text, for a result that cannot be stored, is
+    one of the others."""
+    successes = [ack for ack in acks if ack.outcome is OK and ack.error is None]
+    if len(successes) == len(acks):
+        return successes, []
+    quick = set(map(id, successes))
+    return successes, [ack for ack in acks if id(ack) not in quick]
 
 
 def code_of(ack: Ack) -> bytes:

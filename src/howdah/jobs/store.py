@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import asyncpg
+import msgspec
 
 from howdah.job import Job
 from howdah.jobs.ack import AckRecorder, TransactionalAck
@@ -71,7 +72,8 @@ class JobStore:
         self._wakeup = Wakeup(self._claims, self._sql, named, poll=poll, deaf=lambda: self.deaf, labels=self._labels)
         self._holds = Holds(self._acks, self._sql, kinds)
         self._recorder = AckRecorder(self._acks, self._sql, self._wakeup.expect, self._holds)
-        self._watermarks: dict[tuple[str, int], int] = {}
+        self._watermarks: dict[str, dict[int, int]] = {}
+        """Per queue and priority, the arrival number from which a claim starts."""
         self._swept = 0.0
         self._promoted = 0.0
         self._runs = FEWEST_RUNS
@@ -161,9 +163,7 @@ class JobStore:
                 self._lease,
                 self._holds.free,
                 runs,
-                [queue for queue, _ in marks],
-                [priority for _, priority in marks],
-                list(marks.values()),
+                msgspec.json.encode(marks).decode(),
                 self._shared.newest if self._shared else self._newest,
             )
         except UNCERTAIN:
@@ -177,15 +177,15 @@ class JobStore:
                 return await self.claim_for(node, limit, room)
             return []
         self._wakeup.stay_awake()
-        heads = 0
+        locked = 0
         jobs = []
         # unpacking all names is faster than a starred rest, which would be a list per job
-        for id, max_attempts, args, key, timeout, meta, trace, waited, rid, p, q, k, a, t in rows:
+        for id, max_attempts, args, key, timeout, meta, trace, waited, rid, p, q, k, a, t, n in rows:
             if rid is not None:  # the first row of a run
-                priority, queue, kind, attempt, token = p, q, k, a, t
-                heads += 1
-                if rid > marks.get((queue, priority), 0):
-                    marks[queue, priority] = rid
+                queue, kind, attempt, token = q, k, a, t
+                locked += n
+                if rid > marks.setdefault(queue, {}).get(p, 0):
+                    marks[queue][p] = rid
             jobs.append(Job(id, queue, kind, attempt, max_attempts, token, args, key, timeout, meta, trace, waited))
         if node == self._node:
             self._newest = token
@@ -193,7 +193,7 @@ class JobStore:
             # claims for other nodes: a clock that goes back must not repeat a token
             self._shared.newest = max(self._shared.newest, token)
         # lock about as many runs next time as were used, more if they did not suffice
-        self._runs = max(FEWEST_RUNS, heads + heads // 4 + 4) if len(jobs) == limit else runs * 4
+        self._runs = max(FEWEST_RUNS, locked + locked // 4 + 4) if len(jobs) == limit else runs * 4
         return jobs
 
     async def ack_for(self, node: int, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
@@ -262,7 +262,8 @@ class JobStore:
 
     async def _promote(self, now: float) -> None:
         self._promoted = now
-        promoted, _runs, due_in = await self._claims.fetchrow(self._sql["promote"], self._wakeup.queues, 1000)
+        queues = None if self._everything else self._wakeup.queues
+        promoted, _runs, due_in = await self._claims.fetchrow(self._sql["promote"], queues, 1000)
         self._wakeup.expect(0.0 if promoted >= 1000 else due_in)
 
     async def _find_queues(self) -> list[str]:

@@ -1,7 +1,9 @@
--- ack_done: the hot ack, plain success of jobs without key or result.
+-- ack_done: the hot ack: successes, whose record does not depend on the row of the job.
 -- in:  $1 node int
 --      $2 leases touched int8[], $3 how many of these jobs each of them holds int4[]
 --      $4 ids int8[], $5 attempts int2[], $6 took microseconds int8[], as text: the driver is quicker with it
+--      $7 results json[], one per id, or none at all
+--      $8 keys text[] and $9 the ids int8[] of the jobs that hold them, of those that have one
 -- out: the tokens of $2 still held, and whether the lease is over; when a token is missing nothing was written
 --
 -- All or nothing saves a token per job on the wire and a test per row. No ON CONFLICT, it costs a third of the
@@ -10,6 +12,8 @@
 -- counted a second time, that job would end the lease before its other jobs. This statement sees a job that left before it
 -- began. One that leaves while it waits it does not see, so of one job there is never a second report beside it.
 -- Leases are deleted by token, never by the ctid just locked: a heartbeat that commits while we wait moves the row.
+-- Rows of job_key are inserted and deleted, never updated, so a key that another job took meanwhile is not deleted: this
+-- snapshot does not see it. Keys are probed one by one (OFFSET 0): a join might read all of job_key.
 
 with held as materialized (
     select l.token, l.remaining
@@ -26,10 +30,18 @@ counted as materialized (
     join unnest($2::int8[], $3::int4[]) t(token, jobs) on t.token = h.token
 ),
 over as (
-    insert into {schema}.done (id, attempt, state, node, took_us)
-    select id, attempt, 'd', $1, took
-    from unnest($4::text::int8[], $5::text::int2[], $6::text::int8[]) a(id, attempt, took)
+    insert into {schema}.done (id, attempt, state, node, took_us, result)
+    select id, attempt, 'd', $1, took, result
+    from unnest($4::text::int8[], $5::text::int2[], $6::text::int8[], $7::json[]) a(id, attempt, took, result)
     where (select complete from counted limit 1)
+),
+keys as (
+    delete from {schema}.job_key
+    where key = any(array(
+        select h.key
+        from unnest($8::text[], $9::int8[]) x(key, id)
+        cross join lateral (select k.key from {schema}.job_key k where k.key = x.key and k.id = x.id offset 0) h
+        where (select complete from counted limit 1)))
 ),
 ended as (
     delete from {schema}.lease

@@ -1,15 +1,28 @@
 -- promote: due jobs become ready; neighbours become runs again.
--- in:  $1 queues text[], $2 at most so many per queue int
+-- in:  $1 queues text[], or null for all, $2 at most so many per queue int
 -- out: how many, and the seconds until the next one is due (null: none)
+--
+-- For all queues, the names are read from the index of later itself, from one queue to the next: of ten thousand queues
+-- only those with a job in later are looked at.
 --
 -- The time of the statement, not the clock: the clock moves while it runs, so no index can be searched with it, and all
 -- that is not due yet would be read each time. It commits asynchronously: what a crash forgets is still due.
 
-with due as (
+with recursive waiting as (
+    (select l.queue from {schema}.later l where $1::text[] is null order by l.queue limit 1)
+    union all
+    select n.queue
+    from waiting w
+    cross join lateral (select l.queue from {schema}.later l where l.queue > w.queue order by l.queue limit 1) n
+),
+names as materialized (
+    select queue from waiting union all select unnest($1::text[])
+),
+due as (
     delete from {schema}.later
     where ctid = any(array(
         select x.at
-        from unnest($1::text[]) q(queue)
+        from names q
         cross join lateral (
             select l.ctid as at
             from {schema}.later l
@@ -37,7 +50,7 @@ runs as (
 )
 select (select count(*) from due) as promoted, (select count(*) from runs) as runs,
     (select extract(epoch from min(x.due_at) - clock_timestamp())::float8
-     from unnest($1::text[]) q(queue)
+     from names q
      cross join lateral (
         select l.due_at from {schema}.later l
         where l.queue = q.queue and l.due_at > statement_timestamp()
