@@ -259,6 +259,8 @@ end $howdah$;
 -- out: in_flight   transactions whose jobs may appear without a notification
 --      due_in      seconds until the next job in `later` is due; null: none
 --      known       the queues, all of them if `queues` is null
+--
+-- For all queues, the names of those with a job in `later` are read from its index, from one to the next.
 create function {schema}.doze(queues text[], ms int, out in_flight bigint[], out due_in float8, out known text[])
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 declare
@@ -276,8 +278,15 @@ begin
     end loop;
     in_flight := array(select x::text::bigint from pg_snapshot_xip(pg_current_snapshot()) x);
     known := coalesce(queues, array(select distinct queue from {schema}.lane));
+    with recursive waiting as (
+        (select l.queue from {schema}.later l where queues is null order by l.queue limit 1)
+        union all
+        select n.queue
+        from waiting w
+        cross join lateral (select l.queue from {schema}.later l where l.queue > w.queue order by l.queue limit 1) n
+    )
     select extract(epoch from min(x.due_at) - clock_timestamp()) into due_in
-    from unnest(known) q(name)
+    from (select w.queue as name from waiting w union all select unnest(queues)) q
     cross join lateral (select l.due_at from {schema}.later l where l.queue = q.name order by l.due_at limit 1) x
     where not exists (select from {schema}.queue c where c.name = q.name and c.paused);
 end $howdah$;
@@ -475,6 +484,9 @@ $howdah$;
 --
 -- The lock in an earlier statement is essential: an ack that committed before that lock is visible to the snapshot of this
 -- statement. To lock and read in one statement would requeue jobs that have ended.
+--
+-- Here and in `ack`, other tables are probed once per job (OFFSET 0 keeps the planner from making a join of it) and deleted
+-- from by key. A join that was planned while a table was empty would read all of it later on.
 create function {schema}.hand_back(tokens bigint[], charge boolean, why text, out requeued bigint, out ended bigint)
 language sql set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
@@ -483,15 +495,16 @@ language sql set search_path = pg_catalog, pg_temp
     ),
     open as materialized (
         select l.token, l.node, l.claimed_at, i.id, r.rid, r.attempt, j.queue, j.kind, j.priority, j.key,
-            case when exists (select from {schema}.cancel_request c where c.id = i.id) then 'c'
+            case when exists (select from {schema}.cancel_request c where c.id = i.id offset 0) then 'c'
                  when charge and r.attempt >= j.max_attempts then 'f'
                  else 'q' end as fate
         from dropped l
         cross join lateral unnest(l.rids, l.los, l.his, l.attempts) r(rid, lo, hi, attempt)
         cross join lateral generate_series(r.lo, r.hi - 1) i(id)
-        join {schema}.job j on j.id = i.id
-        where not exists (select from {schema}.done d where d.id = i.id)
-          and not exists (select from {schema}.gone g where g.token = l.token and g.id = i.id)
+        cross join lateral (
+            select b.queue, b.kind, b.priority, b.key, b.max_attempts from {schema}.job b where b.id = i.id offset 0) j
+        where not exists (select from {schema}.done d where d.id = i.id offset 0)
+          and not exists (select from {schema}.gone g where g.token = l.token and g.id = i.id offset 0)
     ),
     runs as (
         select min(rid) as rid, min(id) as lo, max(id) + 1 as hi, queue, kind, priority, attempt
@@ -524,8 +537,14 @@ language sql set search_path = pg_catalog, pg_temp
         group by queue, kind, fate order by queue, kind, fate
         on conflict (at, queue, kind, outcome) do update set jobs = t.jobs + excluded.jobs
     ),
-    keys as (delete from {schema}.job_key k using open o where o.fate <> 'q' and k.key = o.key and k.id = o.id),
-    wishes as (delete from {schema}.cancel_request c using open o where o.fate = 'c' and c.id = o.id),
+    keys as (
+        delete from {schema}.job_key
+        where key = any(array(
+            select h.key from open o
+            cross join lateral (select k.key from {schema}.job_key k where k.key = o.key and k.id = o.id offset 0) h
+            where o.fate <> 'q'))
+    ),
+    wishes as (delete from {schema}.cancel_request where id = any(array(select o.id from open o where o.fate = 'c'))),
     forget as (delete from {schema}.gone where token = any(tokens)),
     bell as materialized (select {schema}.ring(queue) from (select distinct queue from queued) q)
     select coalesce((select sum(n) from queued), 0)::bigint, (select count(*) from over) + 0 * (select count(*) from bell)
@@ -704,15 +723,16 @@ begin
     return query
     with a as materialized (
         select distinct on (a.id) a.*, j.queue, j.kind, j.priority, j.key,
-            case when a.outcome in ('r', 's', 'b') and exists (select from {schema}.cancel_request c where c.id = a.id) then 'c'
+            case when a.outcome in ('r', 's', 'b') and exists (select from {schema}.cancel_request c where c.id = a.id offset 0) then 'c'
                  when a.outcome = 'r' and a.attempt >= j.max_attempts then 'f'
                  else a.outcome end as fate
         from unnest(tokens, ids, attempts, outcomes, delays, tooks, results, errors, messages, tracebacks)
             a(token, id, attempt, outcome, delay, took, result, error, message, traceback)
-        join {schema}.job j on j.id = a.id
+        cross join lateral (
+            select b.queue, b.kind, b.priority, b.key, b.max_attempts from {schema}.job b where b.id = a.id offset 0) j
         where a.token = any(held)
-          and not exists (select from {schema}.done d where d.id = a.id)
-          and not exists (select from {schema}.gone g where g.token = a.token and g.id = a.id)
+          and not exists (select from {schema}.done d where d.id = a.id offset 0)
+          and not exists (select from {schema}.gone g where g.token = a.token and g.id = a.id offset 0)
         order by a.id
     ),
     over as (
@@ -740,19 +760,26 @@ begin
     forget as (
         insert into {schema}.gone select a.token, a.id from a where a.fate in ('r', 's', 'b')
     ),
-    keys as (delete from {schema}.job_key k using a where a.fate in ('d', 'f', 'c') and k.key = a.key and k.id = a.id),
-    wishes as (delete from {schema}.cancel_request c using a where a.fate in ('d', 'f', 'c') and c.id = a.id),
+    keys as (
+        delete from {schema}.job_key
+        where key = any(array(
+            select h.key from a
+            cross join lateral (select k.key from {schema}.job_key k where k.key = a.key and k.id = a.id offset 0) h
+            where a.fate in ('d', 'f', 'c')))
+    ),
+    wishes as (delete from {schema}.cancel_request where id = any(array(select a.id from a where a.fate in ('d', 'f', 'c')))),
     counted as (
         update {schema}.lease l set remaining = l.remaining - n.jobs
         from (select a.token, count(*)::int as jobs from a group by a.token) n
-        where l.token = n.token
+        where l.token = n.token and l.token = any(array(select a.token from a))
     ),
     bell as materialized (select {schema}.ring(queue) from (select distinct queue from back) q)
     select a.token, a.id, a.fate::text from a where (select count(*) from bell) >= 0
     union all                                              -- a repeated report: what this node recorded of this attempt
     select x.token, x.id, d.state::text
     from unnest(tokens, ids, attempts) x(token, id, attempt)
-    join {schema}.done d on d.id = x.id and d.node = p_node and d.attempt = x.attempt;
+    cross join lateral (
+        select e.state from {schema}.done e where e.id = x.id and e.node = p_node and e.attempt = x.attempt offset 0) d;
 
     through := array(select x from unnest(held) x where x = any(finished));
     with ended as (
@@ -778,7 +805,7 @@ end $howdah$;
 -- read a second time after the insert: the insert waits for an uncommitted retry or delete of this job, and then succeeds,
 -- because that has removed the row in `done`.
 create function {schema}.ack_in_transaction(p_node int, p_token bigint, p_id bigint, p_attempt int, p_took bigint, p_result json default null)
-returns void language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
+returns void language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $howdah$
 begin
     perform from {schema}.lease l
     where l.token = p_token and l.node = p_node
@@ -790,7 +817,7 @@ begin
     if exists (select from {schema}.gone g where g.token = p_token and g.id = p_id) then
         raise exception 'howdah: the lease of job % is lost', p_id using errcode = 'HW001';
     end if;
-    delete from {schema}.job_key k using {schema}.job j where j.id = p_id and k.key = j.key and k.id = p_id;
+    delete from {schema}.job_key k where k.key = (select j.key from {schema}.job j where j.id = p_id) and k.id = p_id;
 end $howdah$;
 
 -- ack_keyless: the same for a job without a key, as most are: the row of the job need not be looked up in every partition.
