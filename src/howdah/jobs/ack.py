@@ -239,8 +239,7 @@ class AckRecorder:
 
 
 def _sort(acks: Sequence[Ack]) -> tuple[list[Ack], list[Ack]]:
-    """Split acks into successes and the others. A success with an error text, for a result that cannot be stored, is
-    one of the others."""
+    """Split acks into successes and the others, such as a success with an error text because of its result."""
     successes = [ack for ack in acks if ack.outcome is OK and ack.error is None]
     if len(successes) == len(acks):
         return successes, []
