@@ -47,20 +47,21 @@ async def crash_after_ack(context: RunContext) -> None:
     moment = context.chance.choice((ROWS_RECORDED, ROW_COMMITTED))
 
     async def end() -> None:
-        feed = asyncio.create_task(_feed(context))
+        crashed = asyncio.Event()
+        feed = asyncio.create_task(_feed(context, crashed))
         try:
             await moment.comes(context, crash=True)
             await context.server.crash()
         finally:
-            feed.cancel()
-            await asyncio.gather(feed, return_exceptions=True)
+            crashed.set()
+            await feed  # not cancelled: asyncpg leaves an error behind when its connect is
 
     await down(context, f"kill -9 the postmaster right after {moment.about}", end, longest=1.0)
 
 
-async def _feed(context: RunContext) -> None:
+async def _feed(context: RunContext, crashed: asyncio.Event) -> None:
     """Insert rows whose handlers have no transaction of their own."""
-    while True:
+    while not crashed.is_set():
         await context.load.plain_rows()
         await asyncio.sleep(FEED_INTERVAL)
 
