@@ -158,8 +158,8 @@ class Task(Generic[P, R]):
         return model
 
     def _meta(self, given: Mapping[str, Any] | None) -> bytes:
-        said = marked(given, self._secrets) if self._secrets else dict(given or {})
-        return encode(said, what="meta", largest=self._largest)
+        meta = marked(given, self._secrets) if self._secrets else dict(given or {})
+        return encode(meta, what="meta", largest=self._largest)
 
 
 Decorator = Callable[[Callable[P, R]], Task[P, R]]

@@ -53,7 +53,7 @@ def test_delete_by_id_and_by_filter(howdah, failed):
     assert refused.exit_code == 2
     assert "to delete every failed job, up to 1000, add --yes" in refused.stderr
     assert (rest.exit_code, rest.stdout, rest.stderr) == (0, "deleted 2 of 2 jobs\n", "")
-    assert json.loads(done.stdout) == [{"id": failed[3], "said": "deleted"}]
+    assert json.loads(done.stdout) == [{"id": failed[3], "result": "deleted"}]
     assert howdah("jobs").stdout == "no such jobs\n"
 
 

@@ -98,7 +98,7 @@ def test_every_act_on_waiting_jobs_takes_ids_with_a_state(howdah, failed, queued
     said = howdah(*words, str(failed[0]), str(waits), "--state", "queued", "--json")
 
     assert said.exit_code == 1
-    found = {each["id"]: each["said"] for each in json.loads(said.stdout)}
+    found = {each["id"]: each["result"] for each in json.loads(said.stdout)}
     assert found.pop(waits) == did
     assert found[failed[0]] in ("changed", "over")
 
@@ -128,7 +128,7 @@ def test_ctrl_c_ends_an_act_after_the_transaction_at_hand(direct, queued, by, as
     assert left == 1000
     if as_json:
         said, _ = json.JSONDecoder().raw_decode(output[output.index("[") :])
-        assert [each["said"] for each in said] == ["deleted"] * 2000, "what is on stdout is still whole"
+        assert [each["result"] for each in said] == ["deleted"] * 2000, "what is on stdout is still whole"
 
 
 # -------------------------------------------------------------------- prune

@@ -101,7 +101,7 @@ def test_retry_by_id_and_range(howdah, failed):
     assert "it succeeded" in some.stdout
     assert "there is no such job" in some.stdout
     assert again.exit_code == 0
-    assert json.loads(again.stdout) == [{"id": failed[1], "said": "queued"}]
+    assert json.loads(again.stdout) == [{"id": failed[1], "result": "queued"}]
 
 
 def test_many_at_once_need_a_yes(howdah, failed):

@@ -128,7 +128,7 @@ def test_acting_says_what_became_of_each_row(howdah, uploads, run_sql):
     said = howdah("table", "cancel", "uploads", "1-3")
     assert (said.exit_code, said.output) == (0, "canceled 3 of 3 rows, 1 of them by their next heartbeat\n")
     told = json.loads(howdah("table", "cancel", "uploads", "1", "--json").output)
-    assert told == [{"id": 1, "was": "canceled", "said": "left"}]
+    assert told == [{"id": 1, "was": "canceled", "result": "left"}]
 
     states = run_sql("select state, process_after is not null from uploads order by id", fetch=True)
     assert [state for state, _ in states] == ["canceled", "processing", "canceled", "queued", "queued", "canceled"]

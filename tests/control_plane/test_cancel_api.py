@@ -12,18 +12,18 @@ async def test_a_job_that_runs_meanwhile_is_left_alone(plane, worker):
     assert len(await worker.claim(1)) == 1
     said = await plane.ask("POST", f"/jobs/{id}/cancel?state=queued")
 
-    assert (said.status, said.body) == (200, {"id": id, "said": "changed"})
+    assert (said.status, said.body) == (200, {"id": id, "result": "changed"})
     assert (await plane.job(id))["state"] == "running"
-    assert (await plane.ask("POST", f"/jobs/{id}/cancel?state=running")).body["said"] == "asked"
+    assert (await plane.ask("POST", f"/jobs/{id}/cancel?state=running")).body["result"] == "asked"
 
 
 async def test_a_job_that_waits_again_is_left_alone(plane, worker):
     id = await plane.enqueue()
 
-    assert (await plane.ask("POST", f"/jobs/{id}/cancel?state=running")).body["said"] == "changed"
+    assert (await plane.ask("POST", f"/jobs/{id}/cancel?state=running")).body["result"] == "changed"
     assert (await plane.job(id))["state"] == "queued"
-    assert (await plane.ask("POST", f"/jobs/{id}/cancel?state=queued")).body["said"] == "cancelled"
-    assert (await plane.ask("POST", f"/jobs/{id}/cancel?state=queued")).body["said"] == "changed", "it is over"
+    assert (await plane.ask("POST", f"/jobs/{id}/cancel?state=queued")).body["result"] == "cancelled"
+    assert (await plane.ask("POST", f"/jobs/{id}/cancel?state=queued")).body["result"] == "changed", "it is over"
 
 
 @pytest.mark.parametrize("state", ["failed", "done", "", "x" * 5000])

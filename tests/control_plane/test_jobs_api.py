@@ -107,9 +107,9 @@ async def test_what_is_not_json_is_400(plane):
 
 async def test_a_waiting_job_is_cancelled_at_once(plane, worker):
     id = await plane.enqueue()
-    assert (await plane.ask("POST", f"/jobs/{id}/cancel")).body == {"id": id, "said": "cancelled"}
+    assert (await plane.ask("POST", f"/jobs/{id}/cancel")).body == {"id": id, "result": "cancelled"}
     assert (await plane.job(id))["state"] == "cancelled"
-    assert (await plane.ask("POST", f"/jobs/{id}/cancel")).body == {"id": id, "said": "over"}
+    assert (await plane.ask("POST", f"/jobs/{id}/cancel")).body == {"id": id, "result": "over"}
     assert await worker.claim(1) == []
 
 

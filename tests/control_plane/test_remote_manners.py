@@ -38,7 +38,7 @@ async def test_a_running_job_is_cancelled_by_the_next_heartbeat(served: ControlP
 
     async with remote(served) as remote_node:
         await runs(remote_node)
-        assert (await served.ask("POST", f"/jobs/{id}/cancel")).body["said"] == "asked"
+        assert (await served.ask("POST", f"/jobs/{id}/cancel")).body["result"] == "asked"
         row = await ended(conn, id)
         assert (row["state"], row["error"]) == ("cancelled", "Cancelled: cancelled while running")
 

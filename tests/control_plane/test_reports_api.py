@@ -208,7 +208,7 @@ async def test_cancel_reaches_a_running_job_by_heartbeat(plane, worker):
     job = await worker.one()
     assert (await worker.beat(job)).body["fates"]["jobs"].get("cancel") is None
     said = await plane.ask("POST", f"/jobs/{id}/cancel")
-    assert (said.status, said.body) == (200, {"id": id, "said": "asked"})
+    assert (said.status, said.body) == (200, {"id": id, "result": "asked"})
     assert (await worker.beat(job)).body["fates"]["jobs"]["cancel"] == [id]
     assert (await worker.fail(job, error="Cancelled")).body["state"] == "cancelled"
     assert (await plane.job(id))["state"] == "cancelled"
@@ -274,7 +274,7 @@ async def test_what_reports_came_to_is_forgotten_after_a_while(plane, worker, co
     job = await worker.one()
     await worker.complete(job)
     assert await conn.fetchval("select count(*) from howdah.report") == 1
-    await conn.execute("update howdah.report set said_at = now() - interval '2 hours'")
+    await conn.execute("update howdah.report set reported_at = now() - interval '2 hours'")
     statement = resources.files("howdah.control_plane").joinpath("sql/prune_reports.sql").read_text()
     await conn.execute(statement.replace("{schema}", "howdah"), 3600.0)
     assert await conn.fetchval("select count(*) from howdah.report") == 0

@@ -70,7 +70,7 @@ async def test_fleet_is_what_the_control_plane_needs(roles, conn, caplog):
         await eventually(lambda: conn.fetchval("select count(*) = 3 from howdah.done"), 20)
         await eventually(lambda: conn.fetchval("select state = 'completed' from uploads"), 20)
         await eventually(lambda: grew(conn))
-        assert (await web.post(f"/jobs/{asleep}/cancel")).json()["said"] == "cancelled"
+        assert (await web.post(f"/jobs/{asleep}/cancel")).json()["result"] == "cancelled"
         for path in ("/workers", "/stats", f"/jobs/{asleep}", f"/jobs/{asleep}/log", "/metrics", "/ready"):
             assert (await web.get(path)).status_code == 200, path
         await _by_hand(web, token)

@@ -181,7 +181,7 @@ async def test_a_job_is_cancelled_while_it_runs(database, conn, port, kinds, sta
         id = await enqueue(web, "late")
         await eventually(lambda: conn.fetchval("select count(*) = 1 from howdah.lease"))
         await asyncio.sleep(0.5)
-        assert (await web.post(f"/jobs/{id}/cancel")).json()["said"] == "asked"
+        assert (await web.post(f"/jobs/{id}/cancel")).json()["result"] == "asked"
 
         assert (await ended(conn, id))["state"] == "cancelled"
         assert (await ended(conn, await enqueue(web, "word_count", args={"text": "a"})))["state"] == "done"

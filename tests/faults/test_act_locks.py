@@ -67,7 +67,7 @@ async def test_a_retry_that_waits_for_a_key_holds_up_no_heartbeat(three: Trio):
         await conn.execute("insert into howdah.job_key (key, id) values ('key 2', 0)")
 
     async def retry(conn: Any) -> dict[int, str]:
-        return {row["id"]: row["said"] for row in await conn.fetch(RETRY, ground.at(0, 2))}
+        return {row["id"]: row["result"] for row in await conn.fetch(RETRY, ground.at(0, 2))}
 
     opened = three.one.transaction()
     await opened.start()
@@ -125,7 +125,7 @@ async def test_a_bulk_retry_holds_no_lease(three: Trio):
         "select g.id from howdah.gone g join howdah.lease l using (token) where l.his[2] > 0"
     )
 
-    assert {row["said"] for row in said} == {"queued"}
+    assert {row["result"] for row in said} == {"queued"}
     assert len(free) == 1001
     assert {row["id"] for row in gone} >= {row["id"] for row in said}, "its lease no longer counts it"
     assert len(gone) == 1000, "and no other lease was told"

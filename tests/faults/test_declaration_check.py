@@ -138,7 +138,7 @@ HARM = [
 def test_harm_is_found(harm, said):
     bad = copy.deepcopy(good_history())
     harm(bad)
-    assert [each.said for each in check(bad) if said in each.said]
+    assert [each.description for each in check(bad) if said in each.description]
 
 
 def history(spans: list[tuple[int, int]]) -> ReleaseHistory:
@@ -196,7 +196,7 @@ def test_whenever_nodes_come_and_go_a_slot_less_or_more_is_found(spans, data):
     stays = tick.release == NEW or tick.slot + 2 < min((start for start, _ in spans), default=LENGTH)
     if len(between) == 2 and prompt and stays:
         bad.ticks.remove(tick)
-        assert any("left out" in each.said for each in check(bad))
+        assert any("left out" in each.description for each in check(bad))
         bad.ticks.append(tick)
     bad.ticks.append(tick)
-    assert any("more than once" in each.said for each in check(bad))
+    assert any("more than once" in each.description for each in check(bad))

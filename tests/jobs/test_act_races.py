@@ -71,7 +71,7 @@ async def waits(conn, other) -> None:
 
 
 async def act(conn, verb: str, ids) -> dict[int, str]:
-    return {row["id"]: row["said"] for row in await conn.fetch(f"select id, said from {VERBS[verb]}", ids)}
+    return {row["id"]: row["result"] for row in await conn.fetch(f"select id, result from {VERBS[verb]}", ids)}
 
 
 async def misplaced(conn) -> list[int]:
@@ -147,7 +147,7 @@ async def test_a_cancel_that_waited_for_an_act_cancels_where_the_job_is_now(ten,
     await waits(conn, third)
     await acting.commit()
 
-    said = {row["id"]: row["said"] for row in await cancelling}
+    said = {row["id"]: row["result"] for row in await cancelling}
     assert said[ten[7]] == "cancelled"
     if verb != "delete":
         assert said[ten[4]] == "cancelled"
@@ -242,7 +242,7 @@ async def test_two_acts_that_meet_in_a_deadlock_are_both_done(app, store, ten, c
     await conn.fetch("select from howdah.ready order by hi for update")
     await blocking.commit()
 
-    assert {each.said for each in await acting} == {"moved"}
+    assert {each.result for each in await acting} == {"moved"}
     assert await misplaced(conn) == []
 
 
@@ -277,7 +277,7 @@ async def test_everything_at_once_loses_nothing(app, database, direct, conn):
                 some = some[:3]
             answers = await getattr(app.admin, verb)(some, *values)
             if verb == "delete":
-                deleted.update(each.id for each in answers if each.said == "deleted")
+                deleted.update(each.id for each in answers if each.result == "deleted")
 
     async def works(node: int) -> None:
         pool = await database.pool(2)

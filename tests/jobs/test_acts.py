@@ -46,7 +46,7 @@ async def shop(app):
 
 
 def said(answers) -> dict[int, str]:
-    return {each.id: each.said for each in answers}
+    return {each.id: each.result for each in answers}
 
 
 async def rows(conn, *ids: int) -> Counter[str]:
@@ -231,7 +231,7 @@ async def test_more_jobs_than_one_transaction_takes(shop, conn):
     moved = await shop.admin.move(made[::2], "bulk")
     deleted = await shop.admin.delete(made)
 
-    assert {each.said for each in moved} == {"moved"}
+    assert {each.result for each in moved} == {"moved"}
     assert [each.id for each in deleted] == made
     assert await rows(conn, *made) == {}
 

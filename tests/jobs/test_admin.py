@@ -265,7 +265,7 @@ async def test_retry_says_what_became_of_each(busy):
 
     said = await busy.admin.retry([done.id, failed.id, keyed.id, holder.id, 999])
 
-    assert {each.id: (each.said, each.did) for each in said} == {
+    assert {each.id: (each.result, each.did) for each in said} == {
         done.id: ("done", False),
         failed.id: ("queued", True),
         keyed.id: (f"key held by job {holder.id}", False),
@@ -284,8 +284,8 @@ async def test_cancel_says_what_became_of_each(busy):
         again = await busy.admin.cancel([queued.id])
         await eventually(lambda: ids(busy, "cancelled", kind="wait"))
 
-    assert {each.id: each.said for each in said} == {running.id: "asked", queued.id: "cancelled", 999: "unknown"}
-    assert [each.said for each in again] == ["over"]
+    assert {each.id: each.result for each in said} == {running.id: "asked", queued.id: "cancelled", 999: "unknown"}
+    assert [each.result for each in again] == ["over"]
 
 
 async def test_many_are_retried_and_cancelled_by_filter(busy):
@@ -299,8 +299,8 @@ async def test_many_are_retried_and_cancelled_by_filter(busy):
     none = await busy.admin.cancel_where(queue="mail", kind="poison")
 
     assert (len(retried), len(rest), len(cancelled), len(none)) == (20, 10, 1000, 0)
-    assert {each.said for each in retried} == {"queued"}
-    assert {each.said for each in cancelled} == {"cancelled"}
+    assert {each.result for each in retried} == {"queued"}
+    assert {each.result for each in cancelled} == {"cancelled"}
     [_, mail] = await busy.admin.queues()
     assert mail.queued == 1500
     with pytest.raises(ConfigError, match="only failed and cancelled jobs can be retried"):
@@ -344,7 +344,7 @@ async def test_admin_works_in_a_schema_with_a_hostile_name(database):
     try:
         assert [row.id for row in await app.admin.list("queued")] == [made.id]
         assert [queue.name for queue in await app.admin.queues()] == ["default"]
-        assert [each.said for each in await app.admin.cancel([made.id])] == ["cancelled"]
+        assert [each.result for each in await app.admin.cancel([made.id])] == ["cancelled"]
         assert (await app.admin.get(made.id)).state == "cancelled"
         assert await app.admin.nodes() == []
     finally:

@@ -77,7 +77,7 @@ async def test_a_failed_job_that_is_retried_meanwhile_is_not_deleted(shop, conn,
     acted = await shop.admin.act("delete", Filter(state="failed"))
 
     assert (acted.did, acted.left) == (0, 1)
-    assert [each.said for each in acted.chunk] == ["changed"]
+    assert [each.result for each in acted.chunk] == ["changed"]
     assert await state(conn, id) == "queued"
     assert await shop.admin.audit(verb="delete") == []
 
@@ -127,7 +127,7 @@ async def test_a_queued_job_that_runs_meanwhile_is_not_cancelled(shop, conn, bet
     acted = await shop.admin.act("cancel", Filter(state="queued"))
 
     assert (acted.did, acted.left) == (0, 1)
-    assert [each.said for each in acted.chunk] == ["changed"]
+    assert [each.result for each in acted.chunk] == ["changed"]
     assert await conn.fetchval("select count(*) from howdah.cancel_request") == 0
 
 
@@ -150,7 +150,7 @@ async def test_a_running_job_is_asked_to_end(shop, conn, between):
 
     acted = await shop.admin.act("cancel", Filter(state="running"))
 
-    assert [(each.id, each.said) for each in acted.chunk] == [(made.id, "asked")]
+    assert [(each.id, each.result) for each in acted.chunk] == [(made.id, "asked")]
     assert await conn.fetchval("select id from howdah.cancel_request") == made.id
 
 
@@ -164,7 +164,7 @@ async def test_a_job_that_was_moved_elsewhere_meanwhile_is_left_alone(shop, conn
     to = {"move": "bulk", "reprioritize": 5}.get(verb)
     acted = await shop.admin.act(verb, Filter(state="queued", queue="default"), to=to)
 
-    assert {each.id: each.said for each in acted.chunk} == dict.fromkeys(ids, "changed")
+    assert {each.id: each.result for each in acted.chunk} == dict.fromkeys(ids, "changed")
     rows = await conn.fetch("select queue, priority, state, cancel_asked from howdah.jobs")
     assert rows == [("elsewhere", 0, "queued", False)] * 2
 
@@ -180,7 +180,7 @@ async def test_a_retry_of_an_end_that_is_another_one_now_is_left_alone(shop, con
 
     said = await shop.admin.retry_where()
 
-    assert [each.said for each in said] == ["changed"]
+    assert [each.result for each in said] == ["changed"]
     assert await state(conn, id) == "cancelled"
 
 
@@ -188,7 +188,7 @@ async def test_cancel_where_leaves_what_runs_now_alone(shop, conn, between):
     made = await shop.tasks["note"].enqueue(7)
     between(lambda: claimed(conn, made.id))
 
-    assert [each.said for each in await shop.admin.cancel_where()] == ["changed"]
+    assert [each.result for each in await shop.admin.cancel_where()] == ["changed"]
     assert await conn.fetchval("select count(*) from howdah.cancel_request") == 0
 
 
@@ -202,7 +202,7 @@ async def test_a_row_carries_the_state_that_was_seen(shop, conn):
 
     said = await shop.admin.delete(seen)
 
-    assert {each.id: each.said for each in said} == {one: "deleted", two: "changed"}
+    assert {each.id: each.result for each in said} == {one: "deleted", two: "changed"}
     assert (await state(conn, one), await state(conn, two)) == (None, "queued")
 
 
@@ -212,7 +212,7 @@ async def test_ids_with_a_state_are_acted_on_in_that_state_only(shop, conn):
 
     said = await shop.admin.delete([bad, waits.id, 999], state="failed")
 
-    assert {each.id: each.said for each in said} == {bad: "deleted", waits.id: "changed", 999: "unknown"}
+    assert {each.id: each.result for each in said} == {bad: "deleted", waits.id: "changed", 999: "unknown"}
 
 
 @pytest.mark.parametrize(("verb", "to", "did"), [("move", "other", "moved"), ("reprioritize", 7, "reprioritized")])
@@ -223,10 +223,10 @@ async def test_a_job_that_was_not_seen_waiting_is_not_rearranged(shop, conn, ver
     seen = [await shop.admin.get(id) for id in (bad, retried, runs, waits)]
     await conn.execute("select howdah.retry(array[$1::int8])", retried)
     act = getattr(shop.admin, verb)
-    said = {each.id: each.said for each in await act([*seen, ExpectedJob(999, "failed")], to)}
+    said = {each.id: each.result for each in await act([*seen, ExpectedJob(999, "failed")], to)}
 
     assert said == {bad: "over", retried: "changed", runs: "running", waits: did, 999: "unknown"}
-    assert [each.said for each in await act([retried], to, state="queued")] == [did], "a state may be given with ids"
+    assert [each.result for each in await act([retried], to, state="queued")] == [did], "a state may be given with ids"
     with pytest.raises(ConfigError, match="only queued jobs"):
         await act([retried], to, state="failed")
 
@@ -236,7 +236,7 @@ async def test_ids_alone_are_acted_on_whatever_their_state(shop, conn):
     id = await failed(shop)
     await conn.execute("select howdah.retry(array[$1::int8])", id)
 
-    assert [each.said for each in await shop.admin.delete([id])] == ["deleted"]
+    assert [each.result for each in await shop.admin.delete([id])] == ["deleted"]
 
 
 # -------------------------------------------------------------------- all at once
@@ -255,11 +255,11 @@ async def race(shop, delete, rounds: int) -> tuple[int, int]:
             said = []
             for start in range(0, len(ids), 10):
                 said += await shop.admin.retry(ids[start : start + 10])
-            return {each.id for each in said if each.said == "queued"}
+            return {each.id for each in said if each.result == "queued"}
 
         retrying = asyncio.create_task(retry())
         go.set()
-        deleted = {each.id for each in await delete() if each.said == "deleted"}
+        deleted = {each.id for each in await delete() if each.result == "deleted"}
         queued = await retrying
         lost += len(queued & deleted)
         met += bool(queued) and bool(deleted)

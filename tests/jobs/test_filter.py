@@ -249,7 +249,7 @@ async def test_an_act_leaves_alone_what_cannot_be(old):
     acted = await old.admin.act("retry", Filter(state="failed", key="key 20"))
 
     assert (acted.did, acted.left, acted.next) == (1, 199, None)
-    assert {each.said for each in acted.chunk if not each.did} == {"key held by job 20"}
+    assert {each.result for each in acted.chunk if not each.did} == {"key held by job 20"}
 
 
 async def test_an_act_that_was_ended_goes_on_where_it_was(old):

@@ -137,7 +137,7 @@ async def test_an_ack_repeated_while_its_job_is_being_deleted(direct, store, unh
             lambda conn: acked(conn, unheard, interrupted=True),
             commit=True,
         )
-        assert [row["said"] for row in met.first] == ["deleted"]
+        assert [row["result"] for row in met.first] == ["deleted"]
         assert (await wrongs(three.watch) == []) == known
         assert (await remaining(three.watch) == [1]) == known
 

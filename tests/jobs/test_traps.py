@@ -130,7 +130,7 @@ async def test_a_cancel_that_races_a_claim_is_carried_out_by_whoever_wins(store,
     await asyncio.sleep(0.2)
     await claiming.commit()
 
-    assert [row["said"] for row in await asking] == ["asked", "cancelled"]
+    assert [row["result"] for row in await asking] == ["asked", "cancelled"]
 
 
 async def test_an_ack_in_a_transaction_waits_for_a_reset_and_then_refuses(store, conn, other):

@@ -159,13 +159,13 @@ async def grow(_ground: Any, conn: Any) -> int:
 
 async def delete(ground: Any, conn: Any) -> dict[int, tuple[str, str]]:
     rows = await conn.fetch(STATEMENTS["delete"], ground.at(*SEEN), list(SEEN.values()), None, None)
-    return {row["id"]: (row["said"], row["was"]) for row in rows}
+    return {row["id"]: (row["result"], row["was"]) for row in rows}
 
 
 def rearranging(verb: str, value: Any, *places: int) -> Any:
     async def do(ground: Any, conn: Any) -> dict[int, str]:
         rows = await conn.fetch(STATEMENTS[verb], ground.at(*places), None, value)
-        return {row["id"]: row["said"] for row in rows}
+        return {row["id"]: row["result"] for row in rows}
 
     return do
 

@@ -203,7 +203,7 @@ async def heartbeat(ground: Ground, conn: Any) -> list[int]:
 def asking(verb: str, *places: int) -> Any:
     async def do(ground: Ground, conn: Any) -> dict[int, str]:
         rows = await conn.fetch(STATEMENTS[verb], ground.at(*places), None, None)
-        return {row["id"]: row["said"] for row in rows}
+        return {row["id"]: row["result"] for row in rows}
 
     return do
 
@@ -213,7 +213,7 @@ def deleting(seen: dict[int, str]) -> Any:
 
     async def do(ground: Ground, conn: Any) -> dict[int, str]:
         rows = await conn.fetch(STATEMENTS["delete"], ground.at(*seen), list(seen.values()), None, None)
-        return {row["id"]: row["said"] for row in rows}
+        return {row["id"]: row["result"] for row in rows}
 
     return do
 

@@ -25,7 +25,7 @@ async def repair(_ground: Ground, conn: Any) -> dict[str, int]:
 def rearranging(verb: str, to: Any, *places: int) -> Any:
     async def do(ground: Ground, conn: Any) -> dict[int, str]:
         rows = await conn.fetch(STATEMENTS[verb], ground.at(*places), None, to)
-        return {row["id"]: row["said"] for row in rows}
+        return {row["id"]: row["result"] for row in rows}
 
     return do
 

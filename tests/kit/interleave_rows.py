@@ -140,7 +140,7 @@ async def expire(rows: Rows, conn: Any) -> list[int]:
 
 def asking(verb: str, ids: Sequence[int]) -> Any:
     async def do(rows: Rows, conn: Any) -> dict[Any, str]:
-        return {each.id: each.said for each in await getattr(TableAdmin(conn, rows.plan), verb)(ids)}
+        return {each.id: each.result for each in await getattr(TableAdmin(conn, rows.plan), verb)(ids)}
 
     return do
 

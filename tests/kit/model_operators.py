@@ -72,7 +72,7 @@ class People(Moves):
         expected = getattr(after, verb)(ids)
         answered, said = self._attempt(lambda: getattr(self.world.admin, verb)(ids), fault)
         if answered:
-            self._agree(expected, {each.id: each.said for each in said})
+            self._agree(expected, {each.id: each.result for each in said})
         self._either(answered, after)
 
     # ---------------------------------------------------------------- what happens now and then

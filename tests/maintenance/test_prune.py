@@ -184,7 +184,7 @@ async def test_what_jobs_said_goes_after_its_time(conn, database):
         " (3, 1, 'build', '{}', 'failed', now() - interval '29 days')"
     )
     await conn.execute(
-        "insert into howdah.progress (id, token, share, said_at) values"
+        "insert into howdah.progress (id, token, share, reported_at) values"
         " (1, 1, 0.5, now() - interval '8 days'), (2, 1, 0.5, now())"
     )
     await Pruner(database, Retention()).prune()

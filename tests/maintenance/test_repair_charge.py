@@ -81,7 +81,7 @@ async def test_a_lost_job_that_somebody_cancelled_is_cancelled(app, note, conn):
     made = await note.enqueue(1)
     await conn.execute("delete from howdah.ready")
     [said] = await app.admin.cancel([made.id])
-    assert said.said == "asked"
+    assert said.result == "asked"
     assert (await conn.fetchrow(RESULT))["requeued"] == 1
     await conn.fetchrow("select * from howdah.reset()")
 

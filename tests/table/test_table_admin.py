@@ -47,7 +47,7 @@ async def fill(conn: Any, *states: str) -> None:
 
 
 async def said(answer: Any) -> list[tuple[Any, Any, str]]:
-    return [(each.id, each.was, each.said) for each in await answer]
+    return [(each.id, each.was, each.result) for each in await answer]
 
 
 async def test_retry_puts_back_what_failed_and_nothing_else(conn: Any, open_table: Any) -> None:
@@ -93,7 +93,7 @@ async def test_cancel_ends_what_waits_and_asks_for_the_rest(conn: Any, open_tabl
     admin = await open_table()
     await fill(conn, *STATES)
 
-    assert [each.said for each in await admin.cancel([1, 2, 3, 4, 5, 6, 7])] == [
+    assert [each.result for each in await admin.cancel([1, 2, 3, 4, 5, 6, 7])] == [
         "canceled",
         "asked",
         "canceled",
@@ -244,7 +244,7 @@ async def test_ids_of_every_type_are_understood(conn: Any, open_table: Any, type
     assert {row.id for row in await admin.list("queued")} == set(ids)
     assert [row.id for row in await admin.list(before=max(ids))] == [min(ids)]
     if type in ("int2", "int4"):
-        assert await admin.cancel([2**40]) == [RowActionResult(id=2**40, was=None, said="left")]
+        assert await admin.cancel([2**40]) == [RowActionResult(id=2**40, was=None, result="left")]
     if type == "uuid":
         assert admin.read_id(ids[0].upper()) == ids[0]
         with pytest.raises(ConfigError, match="its ids are uuids"):
@@ -256,9 +256,9 @@ async def test_hostile_names_and_other_columns_are_no_different(conn: Any, open_
     for _ in range(3):
         await conn.execute(f"insert into {identifier(HOSTILE)} default values")
 
-    assert [each.said for each in await admin.cancel([1, 2])] == ["canceled", "canceled"]
-    assert [each.said for each in await admin.requeue([1])] == ["queued"]
-    assert [each.said for each in await admin.retry([2])] == ["left"]
+    assert [each.result for each in await admin.cancel([1, 2])] == ["canceled", "canceled"]
+    assert [each.result for each in await admin.requeue([1])] == ["queued"]
+    assert [each.result for each in await admin.retry([2])] == ["left"]
     assert [(row.id, row.state) for row in await admin.list()] == [(3, "queued"), (2, "canceled"), (1, "queued")]
     status = await admin.status()
     assert (status.states["queued"], status.states["canceled"], status.due) == (RowCount(2), RowCount(1), 2)
@@ -272,9 +272,9 @@ async def test_a_state_that_is_an_enum_is_no_different(conn: Any, open_table: An
     admin = await open_table()
     await conn.execute("insert into uploads (state) values ('queued'), ('failed'), ('completed')")
 
-    assert [each.said for each in await admin.retry([1, 2])] == ["left", "queued"]
-    assert [each.said for each in await admin.cancel([1])] == ["canceled"]
-    assert [each.said for each in await admin.requeue([3], 60)] == ["queued"]
+    assert [each.result for each in await admin.retry([1, 2])] == ["left", "queued"]
+    assert [each.result for each in await admin.cancel([1])] == ["canceled"]
+    assert [each.result for each in await admin.requeue([3], 60)] == ["queued"]
     assert [row.id for row in await admin.list("queued")] == [3, 2]
     assert (await admin.status()).states["queued"] == RowCount(2)
 
@@ -292,7 +292,7 @@ async def test_a_partitioned_table_is_no_different(conn: Any, open_table: Any) -
     await conn.execute("update uploads set state = 'failed' where id in (3, 13)")
     await conn.execute("analyze")
 
-    assert [each.said for each in await admin.retry([3, 13, 4])] == ["queued", "queued", "left"]
+    assert [each.result for each in await admin.retry([3, 13, 4])] == ["queued", "queued", "left"]
     assert [row.id for row in await admin.list("queued")] == [13, 3]
     states = (await admin.status(small=-1)).states
     assert (str(states["queued"]), str(states["completed"])) == ("2", "~17")

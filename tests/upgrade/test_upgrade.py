@@ -95,7 +95,7 @@ async def test_its_work_goes_on_after_the_upgrade(database, conn, release, head)
         assert await app.admin.resume("mail")
         [failed] = [row["id"] for row in before if row["state"] == "failed"]
         [said] = await app.admin.retry([failed])
-        assert said.said == "queued"
+        assert said.result == "queued"
         await conn.execute("update howdah.later set due_at = clock_timestamp() where kind = 'flaky'")
         expected |= {*left.PAUSED, left.FAILED, left.RETRIED}
         await eventually(lambda: _reached(conn, expected))

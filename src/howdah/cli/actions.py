@@ -218,7 +218,7 @@ def act(
 def counted(results: Sequence[ActionResult]) -> str:
     """Return progress as "n of m".
 
-    >>> counted([ActionResult(id=1, said="deleted"), ActionResult(id=2, said="running")])
+    >>> counted([ActionResult(id=1, result="deleted"), ActionResult(id=2, result="running")])
     '1 of 2 jobs'
     """
     return f"{sum(each.did for each in results)} of {len(results)} jobs"
@@ -230,12 +230,12 @@ def report(bulk: Bulk, verb: str, *, as_json: bool, limited: bool) -> None:
     if as_json:
         dump(bulk.results)
     else:
-        asked = sum(each.said == "asked" for each in bulk.results)
+        asked = sum(each.result == "asked" for each in bulk.results)
         click.echo(f"{verb} {counted(bulk.results)}" + (f", {asked} of them by their next heartbeat" if asked else ""))
         if left:
             show(
                 left[:MAX_LINES],
-                {"id": lambda each: each.id, "left alone": lambda each: REASONS.get(each.said, each.said)},
+                {"id": lambda each: each.id, "left alone": lambda each: REASONS.get(each.result, each.result)},
             )
         if len(left) > MAX_LINES:
             click.echo(f"and {len(left) - MAX_LINES} more")

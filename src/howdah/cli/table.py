@@ -259,7 +259,7 @@ def report_results(results: Sequence[RowActionResult], verb: str, *, as_json: bo
     if as_json:
         dump(results)
     else:
-        asked = sum(each.said == "asked" for each in results)
+        asked = sum(each.result == "asked" for each in results)
         more = f", {asked} of them by their next heartbeat" if asked else ""
         click.echo(f"{verb} {len(results) - len(left)} of {len(results)} rows{more}")
         if left:

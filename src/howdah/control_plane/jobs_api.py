@@ -51,7 +51,7 @@ class CancelResponse(m.Message):
     """Result of a cancel: cancelled, asked (it runs), over, or changed (it is not in the given state)."""
 
     id: m.Id
-    said: str
+    result: str
 
 
 class LogLine(m.Message):
@@ -184,10 +184,10 @@ class JobsApi:
             raise invalid(f"state must be queued or running, got {state[:40]!r}", "state")
         if caller.queues is not None:
             await self._row(caller, id)
-        [result] = await self._app.admin.cancel([id], state=state)
-        if result.said == "unknown":
+        [cancelled] = await self._app.admin.cancel([id], state=state)
+        if cancelled.result == "unknown":
             raise unknown(f"job {id}")
-        return CancelResponse(id=id, said=result.said)
+        return CancelResponse(id=id, result=cancelled.result)
 
     async def log(self, caller: Caller, id: int, after: int) -> LogPage:
         """Return the lines of a job's log after a line."""

@@ -51,7 +51,7 @@ SCHEMA_NAMES = {
     "RunInfo": "RunRecord",
     "WorkerInfo": "Worker",
     "WorkerList": "Workers",
-    "CancelResponse": "Said",
+    "CancelResponse": "CancelResult",
     "LogLine": "Line",
     "LogPage": "Lines",
     "RunList": "Runs",

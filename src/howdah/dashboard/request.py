@@ -14,7 +14,7 @@ from howdah.dashboard.context import DashboardContext
 from howdah.dashboard.protection import LARGEST_FORM, RequestError
 from howdah.dashboard.render import environment, version_of
 
-MESSAGE_COOKIE = "howdah-said"
+MESSAGE_COOKIE = "howdah-message"
 """The cookie with the result of an action, shown on the next page."""
 LONGEST_MESSAGE = 400
 MOST_FIELDS = 2000

@@ -178,7 +178,7 @@ class JobActions:
             case _:
                 values = (ids, queue, to)
         rows = await conn.fetch(self._connection.sql[verb], *values)
-        results = [ActionResult(id=row["id"], said=row["said"]) for row in rows]
+        results = [ActionResult(id=row["id"], result=row["result"]) for row in rows]
         left = await self._left_alone(conn, other) if other else []
         did = [row for row, each in zip(rows, results, strict=True) if each.did]
         if did:
@@ -192,7 +192,7 @@ class JobActions:
         """Return the results for jobs that were not expected to be queued."""
         rows = await conn.fetch(self._connection.sql["states"], [job.id for job in jobs])
         now = {row["id"]: row["state"] for row in rows}
-        return [ActionResult(id=job.id, said=_why_left(job, now.get(job.id, ""))) for job in jobs]
+        return [ActionResult(id=job.id, result=_why_left(job, now.get(job.id, ""))) for job in jobs]
 
 
 def _waiting(jobs: list[ExpectedJob]) -> tuple[list[ExpectedJob], list[ExpectedJob]]:
@@ -246,8 +246,8 @@ def change(verb: str, did: Sequence[Any], to: object) -> tuple[dict[str, Any], A
         case "retry":
             return {"state": common(row["was"] for row in did)}, {"state": "queued"}
         case "cancel":
-            states = ["queued" if row["said"] == "cancelled" else "running" for row in did]
-            return {"state": common(states)}, {"state": common(row["said"] for row in did)}
+            states = ["queued" if row["result"] == "cancelled" else "running" for row in did]
+            return {"state": common(states)}, {"state": common(row["result"] for row in did)}
         case "delete":
             return {"state": common(row["was"] for row in did)}, None
         case "reprioritize":

@@ -160,12 +160,12 @@ class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an action on one job."""
 
     id: int
-    said: str
+    result: str
 
     @property
     def did(self) -> bool:
         """True if the action was carried out, or requested from the node that runs the job."""
-        return self.said in ("queued", "cancelled", "asked", "deleted", "reprioritized", "moved")
+        return self.result in ("queued", "cancelled", "asked", "deleted", "reprioritized", "moved")
 
 
 class JobPage(list[JobRow]):

@@ -96,7 +96,7 @@ class Pruner:
                 if deleted < BATCH:
                     break
             limits = (self._retention.logs, self._retention.failed, BATCH)
-            while await conn.fetchval(self._sql["prune_said"], *limits, timeout=120) == BATCH:
+            while await conn.fetchval(self._sql["prune_logs"], *limits, timeout=120) == BATCH:
                 pass
             while await conn.fetchval(self._sql["prune_audit"], self._retention.audit, BATCH, timeout=120) == BATCH:
                 pass

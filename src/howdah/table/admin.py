@@ -80,7 +80,7 @@ class RowActionResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     id: int | str
     was: str | None
     """The state it was in; ``None``: there is no such row."""
-    said: str
+    result: str
     """queued, canceled, asked (its worker stops at the next heartbeat) or left."""
     error: str | None = None
     """Why the table rejected the change."""
@@ -88,7 +88,7 @@ class RowActionResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     @property
     def did(self) -> bool:
         """True if it was done, or requested from the worker."""
-        return self.said != "left"
+        return self.result != "left"
 
 
 def counting(plan: TablePlan) -> tuple[str, str, Sequence[Any]]:
@@ -181,27 +181,27 @@ class TableAdmin:
             raise ConfigError(f"{word!r} is not an id of table {self._plan.table}; its ids are uuids") from None
 
     async def _act(self, verb: str, ids: Sequence[Any], *values: Any) -> Sequence[RowActionResult]:
-        statement, said = build(verb, self._names), []
+        statement, results = build(verb, self._names), []
         known = [id for id in ids if self._fits(id)]
 
         async def act(part: Sequence[Any]) -> list[RowActionResult]:
             async with self._connection(readonly=False) as conn:
                 rows = await conn.fetch(statement, list(part), *values)
-                chunk = [RowActionResult(id=self._id(row["id"]), was=row["was"], said=row["said"]) for row in rows]
+                chunk = [RowActionResult(id=self._id(row["id"]), was=row["was"], result=row["result"]) for row in rows]
                 await self._record(verb.removesuffix("_rows"), [each for each in chunk if each.did])
             return chunk
 
         for start in range(0, len(known), CHUNK):
             done, refused = await split(known[start : start + CHUNK], act)
-            said += done
-            said += [
-                RowActionResult(id=id, was="refused", said="left", error=message_of(error)) for id, error in refused
+            results += done
+            results += [
+                RowActionResult(id=id, was="refused", result="left", error=message_of(error)) for id, error in refused
             ]
-        return said + [RowActionResult(id=id, was=None, said="left") for id in ids if not self._fits(id)]
+        return results + [RowActionResult(id=id, was=None, result="left") for id in ids if not self._fits(id)]
 
     async def _record(self, verb: str, did: Sequence[RowActionResult]) -> None:
         if did:
-            was, now = common(each.was for each in did), common(each.said for each in did)
+            was, now = common(each.was for each in did), common(each.result for each in did)
             before, after = ({"table": str(self._plan.table), "state": state} for state in (was, now))
             await self._trail.record(self._conn, verb, "row", [each.id for each in did], before=before, after=after)
 

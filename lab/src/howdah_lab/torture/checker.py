@@ -22,14 +22,14 @@ class Violation(msgspec.Struct, frozen=True):
     """A violated guarantee."""
 
     invariant: str
-    said: str
+    description: str
     times: int
     examples: list[str]
     lost: bool = False
     doubled: bool = False
 
     def __str__(self) -> str:
-        return f"{self.invariant}: {self.said}: {self.times:,} ({', '.join(self.examples)})"
+        return f"{self.invariant}: {self.description}: {self.times:,} ({', '.join(self.examples)})"
 
 
 def check(history: History) -> list[Violation]:
@@ -157,10 +157,10 @@ def _tables(history: History) -> Iterator[Violation | None]:
 
 
 def finding(
-    invariant: str, said: str, what: Iterable[object], *, lost: bool = False, doubled: bool = False
+    invariant: str, description: str, what: Iterable[object], *, lost: bool = False, doubled: bool = False
 ) -> Violation | None:
     """Make a finding of what was found, with a few examples; none when there is nothing."""
     found = sorted({str(each) for each in what})
     if not found:
         return None
-    return Violation(invariant, said, len(found), found[:EXAMPLES], lost, doubled)
+    return Violation(invariant, description, len(found), found[:EXAMPLES], lost, doubled)

@@ -85,6 +85,6 @@ def _outages(process: RunProcess) -> Iterator[tuple[str, str]]:
             yield said.at[: len("2000-01-01T00:00:00")], found[1]
 
 
-def _some(invariant: str, said: str, what: Iterable[str]) -> list[Violation]:
+def _some(invariant: str, description: str, what: Iterable[str]) -> list[Violation]:
     found = list(what)
-    return [Violation(invariant, said, len(found), found[:EXAMPLES])] if found else []
+    return [Violation(invariant, description, len(found), found[:EXAMPLES])] if found else []

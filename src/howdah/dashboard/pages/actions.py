@@ -138,10 +138,10 @@ def _to(verb: str, text: str) -> str | int | None:
 
 def _summary(verb: str, results: list[ActionResult]) -> str:
     did = sum(each.did for each in results)
-    left = Counter(each.said for each in results if not each.did)
+    left = Counter(each.result for each in results if not each.did)
     rest = ", ".join(f"{count} left alone ({reason})" for reason, count in left.most_common(3))
     if len(results) == 1:
-        word = "left alone, since it changed meanwhile" if results[0].said == "changed" else results[0].said
+        word = "left alone, since it changed meanwhile" if results[0].result == "changed" else results[0].result
         return f"Job {results[0].id}: {word}."
     return f"{did} of {len(results)} jobs {PAST_TENSE[verb]}{'; ' + rest if rest else ''}."
 

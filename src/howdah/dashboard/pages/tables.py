@@ -86,7 +86,7 @@ async def act(visit: DashboardRequest) -> Response:
 
 
 def _summary(results: Sequence[RowActionResult]) -> str:
-    counted = Counter(each.said for each in results)
+    counted = Counter(each.result for each in results)
     return ", ".join(f"{count} {word}" for word, count in counted.most_common()) + "."
 
 

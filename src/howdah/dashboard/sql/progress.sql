@@ -1,5 +1,5 @@
 -- progress: the reported progress of a job.
 -- in:  $1 job int8
--- out: share, note, said_at
+-- out: share, note, reported_at
 
-select share, note, said_at from {schema}.progress where id = $1
+select share, note, reported_at from {schema}.progress where id = $1

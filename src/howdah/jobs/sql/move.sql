@@ -1,5 +1,5 @@
 -- move: waiting jobs get another queue, now and when they are retried.
 -- in:  $1 ids int8[], $2 only those that wait in this queue, text or null, $3 the new queue text
--- out: id, said: moved | same | running | over | changed | unknown; was_queue, was_priority of those that changed
+-- out: id, result: moved | same | running | over | changed | unknown; was_queue, was_priority of those that changed
 
-select id, said, was_queue, was_priority from {schema}.rearrange_from($1::int8[], $2::text, $3::text, null, 'moved')
+select id, result, was_queue, was_priority from {schema}.rearrange_from($1::int8[], $2::text, $3::text, null, 'moved')

@@ -25,6 +25,6 @@ kept as (
 progressed as (
     insert into {schema}.progress as p (id, token, share, note)
     select $2, $3, $6, $7 from mine where $6::float8 is not null
-    on conflict (id) do update set token = excluded.token, share = excluded.share, note = excluded.note, said_at = clock_timestamp()
+    on conflict (id) do update set token = excluded.token, share = excluded.share, note = excluded.note, reported_at = clock_timestamp()
 )
 select exists (select from mine) as held, (select count(*) from kept) as kept

@@ -14,7 +14,7 @@ with mine as materialized (
     from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $7::timestamptz[])
         x(name, declaration, kind, cron, zone, since)
 ),
-said as (
+declared as (
     insert into {schema}.schedule_declaration as d (name, declaration, kind, cron, zone, declared_at)
     select name, declaration, kind, cron, zone, declared_at from mine order by name
     on conflict (name, declaration) do update

@@ -199,11 +199,11 @@ create index job_log_at on {schema}.job_log using brin (at);
 
 -- Progress reported by running jobs.
 create table {schema}.progress (
-    id      bigint primary key,
-    token   bigint not null,
-    share   float8 not null check (share between 0 and 1),
-    note    text,
-    said_at timestamptz not null default clock_timestamp()
+    id          bigint primary key,
+    token       bigint not null,
+    share       float8 not null check (share between 0 and 1),
+    note        text,
+    reported_at timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
 -- Kinds that no node claims for a while, because a dependency of theirs is rate-limiting.

@@ -33,14 +33,14 @@ create index run_running on {schema}.run (job) where state = 'running';
 
 -- Outcomes of single reports: a repeated report gets the same reply and changes nothing (idempotent). Deleted after a while.
 create table {schema}.report (
-    token   bigint not null,
-    job     bigint not null,
-    node    int not null,
-    state   text not null,
-    said_at timestamptz not null default clock_timestamp(),
+    token       bigint not null,
+    job         bigint not null,
+    node        int not null,
+    state       text not null,
+    reported_at timestamptz not null default clock_timestamp(),
     primary key (token, job)
 );
-create index report_old on {schema}.report (said_at);
+create index report_old on {schema}.report (reported_at);
 
 -- Rows of application tables that remote workers hold. A claim over HTTP is recorded here before its reply is sent, every
 -- heartbeat refreshes it, and an entry without a heartbeat for the duration of a lease has expired.

@@ -101,12 +101,12 @@ end $howdah$;
 --      p_queue       null: unchanged
 --      p_priority    null: unchanged
 --      p_did         the answer for jobs that were changed
--- out: id, said      p_did, same, running, over, changed or unknown
+-- out: id, result    p_did, same, running, over, changed or unknown
 --      was_queue, was_priority   before
 --
 -- The jobs arrive anew in their new lane, in the order they had. Jobs in `later` stay there.
 create function {schema}.rearrange_from(p_ids bigint[], p_from text, p_queue text, p_priority int, p_did text)
-returns table (id bigint, said text, was_queue text, was_priority int)
+returns table (id bigint, result text, was_queue text, was_priority int)
 language plpgsql set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
 #variable_conflict use_column
@@ -172,14 +172,14 @@ end $howdah$;
 
 -- reprioritize: give waiting jobs another priority.
 create function {schema}.reprioritize(p_ids bigint[], p_priority int)
-returns table (id bigint, said text, was_queue text, was_priority int)
+returns table (id bigint, result text, was_queue text, was_priority int)
 language sql set search_path = pg_catalog, pg_temp as $howdah$
     select * from {schema}.rearrange_from(p_ids, null, null, p_priority, 'reprioritized')
 $howdah$;
 
 -- move: move waiting jobs to another queue.
 create function {schema}.move(p_ids bigint[], p_queue text)
-returns table (id bigint, said text, was_queue text, was_priority int)
+returns table (id bigint, result text, was_queue text, was_priority int)
 language sql set search_path = pg_catalog, pg_temp as $howdah$
     select * from {schema}.rearrange_from(p_ids, null, p_queue, null, 'moved')
 $howdah$;
@@ -188,11 +188,11 @@ $howdah$;
 -- heartbeat tells their node, and retry, release and reset turn it into `cancelled`.
 -- in:  p_ids, p_states   queued, running, or null for any
 --      p_queue           only jobs that wait in this queue; null: in any
--- out: id, said          cancelled, asked, over, changed or unknown
+-- out: id, result        cancelled, asked, over, changed or unknown
 --
 -- A job that was seen waiting is not interrupted while it runs, and one that was seen running is not ended where it waits.
 create function {schema}.cancel_seen(p_ids bigint[], p_states text[], p_queue text default null)
-returns table (id bigint, said text)
+returns table (id bigint, result text)
 language plpgsql set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
 #variable_conflict use_column
@@ -247,7 +247,7 @@ begin
 end $howdah$;
 
 -- cancel: cancel jobs, whatever their state.
-create function {schema}.cancel(p_ids bigint[]) returns table (id bigint, said text)
+create function {schema}.cancel(p_ids bigint[]) returns table (id bigint, result text)
 language sql set search_path = pg_catalog, pg_temp as $howdah$
     select * from {schema}.cancel_seen(p_ids, null)
 $howdah$;
@@ -276,8 +276,8 @@ end $howdah$;
 
 -- retry_seen: queue failed or cancelled jobs again, with no attempt used.
 -- in:  p_ids, p_states, p_ended   failed or cancelled, and when they ended; null for any
--- out: id, said   queued, done, live, changed, unknown, or: key held by job n
---      was        the state in which the job had ended
+-- out: id, result   queued, done, live, changed, unknown, or: key held by job n
+--      was          the state in which the job had ended
 --
 -- It locks no lease: a caller's transaction that stays open would block the heartbeat, and with it every job of the node.
 -- Instead: an ack that came before is visible as the row in `done` that is locked here; one that comes later sees `gone` and
@@ -286,7 +286,7 @@ end $howdah$;
 --
 -- Keys come first: a key that an open transaction holds is waited for while nothing else is locked.
 create function {schema}.retry_seen(p_ids bigint[], p_states text[], p_ended timestamptz[])
-returns table (id bigint, said text, was text)
+returns table (id bigint, result text, was text)
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $howdah$
 #variable_conflict use_column
 declare
@@ -359,22 +359,22 @@ begin
 end $howdah$;
 
 -- retry: queue failed or cancelled jobs again, whatever the moment they ended.
-create function {schema}.retry(p_ids bigint[]) returns table (id bigint, said text)
+create function {schema}.retry(p_ids bigint[]) returns table (id bigint, result text)
 language sql set search_path = pg_catalog, pg_temp as $howdah$
-    select id, said from {schema}.retry_seen(p_ids, null, null)
+    select id, result from {schema}.retry_seen(p_ids, null, null)
 $howdah$;
 
 -- delete_seen: delete jobs that wait or have ended, and everything that was stored about them.
 -- in:  p_ids, p_states, p_ended   as in retry_seen; queued, done, failed, cancelled, or null for any
 --      p_queue                    only waiting jobs of this queue; null: of any
--- out: id, said   deleted, fresh, running, changed or unknown
---      was        the state before
+-- out: id, result   deleted, fresh, running, changed or unknown
+--      was          the state before
 --
 -- Leases that still name a job forget it, so a late ack passes it by, with one exception: a repeated ack of plain successes
 -- does not look. So a job that has just succeeded under a lease that is still open is left for a minute (`fresh`). A row that
 -- an even later ack leaves is pruned.
 create function {schema}.delete_seen(p_ids bigint[], p_states text[], p_ended timestamptz[], p_queue text default null)
-returns table (id bigint, said text, was text)
+returns table (id bigint, result text, was text)
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $howdah$
 #variable_conflict use_column
 declare
@@ -454,7 +454,7 @@ begin
 end $howdah$;
 
 -- delete: delete jobs, whatever their state, unless they run.
-create function {schema}.delete(p_ids bigint[]) returns table (id bigint, said text, was text)
+create function {schema}.delete(p_ids bigint[]) returns table (id bigint, result text, was text)
 language sql set search_path = pg_catalog, pg_temp as $howdah$
     select * from {schema}.delete_seen(p_ids, null, null)
 $howdah$;
@@ -1031,12 +1031,12 @@ begin
         on conflict do nothing
         returning webhook, queue, since
     ),
-    said as (
+    notified as (
         insert into {schema}.notice (webhook, event, subject)
         select s.webhook, 'queue.stuck', json_build_object('queue', s.queue, 'since', s.since, 'seconds', extract(epoch from at - s.since)::bigint)
         from stuck s
         returning 1
     )
-    select count(*) into told from said;
+    select count(*) into told from notified;
     return told;
 end $howdah$;

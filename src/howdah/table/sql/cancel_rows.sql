@@ -1,6 +1,6 @@
 -- cancel_rows: cancel waiting rows, and request the workers of processing ones to stop.
 -- in:  $1 ids
--- out: id, was (the state it was in, null when there is no such row), said (canceled, asked or left)
+-- out: id, was (the state it was in, null when there is no such row), result (canceled, asked or left)
 
 with asked as materialized (
     select id, place from unnest($1::pg_catalog.{id_type}[]) with ordinality asked(id, place)
@@ -21,7 +21,7 @@ over as (
 )
 select asked.id::text as id, found.state as was,
     case when found.state in ('queued', 'errored') then 'canceled' when found.state = 'processing' then 'asked'
-        else 'left' end as said
+        else 'left' end as result
 from asked
 left join found on found.id = asked.id
 order by asked.place

@@ -1,6 +1,6 @@
 -- requeue: requeue rows for later, whatever their outcome; finished rows start again with all attempts.
 -- in:  $1 ids, $2 seconds until then float8
--- out: id, was (the state it was in, null when there is no such row), said (queued, or left: it is worked on)
+-- out: id, was (the state it was in, null when there is no such row), result (queued, or left: it is worked on)
 
 with asked as materialized (
     select id, place from unnest($1::pg_catalog.{id_type}[]) with ordinality asked(id, place)
@@ -28,7 +28,7 @@ back as (
         select id from found where state in ('queued', 'errored', 'failed', 'completed', 'canceled')))
 )
 select asked.id::text as id, found.state as was,
-    case when found.state in ('queued', 'errored', 'failed', 'completed', 'canceled') then 'queued' else 'left' end as said
+    case when found.state in ('queued', 'errored', 'failed', 'completed', 'canceled') then 'queued' else 'left' end as result
 from asked
 left join found on found.id = asked.id
 order by asked.place

@@ -1,6 +1,6 @@
 -- retry: requeue failed rows with all attempts, due at once.
 -- in:  $1 ids
--- out: id, was (the state it was in, null when there is no such row), said (queued, or left)
+-- out: id, was (the state it was in, null when there is no such row), result (queued, or left)
 --
 -- The token is removed: later reports of a worker for an earlier attempt are rejected.
 
@@ -29,7 +29,7 @@ back as (
     where t.{id} = any(array(select id from found where state in ('failed', 'errored')))
 )
 select asked.id::text as id, found.state as was,
-    case when found.state in ('failed', 'errored') then 'queued' else 'left' end as said
+    case when found.state in ('failed', 'errored') then 'queued' else 'left' end as result
 from asked
 left join found on found.id = asked.id
 order by asked.place

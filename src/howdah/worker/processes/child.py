@@ -134,11 +134,11 @@ class _Link:
             self._job, self._number = question.job, question.number
             self._write(msgspec.msgpack.encode(ProcessReply(number=self._number, started=os.getpid())))
 
-    def write(self, job: Job, said: JobLogEntry) -> None:
+    def write(self, job: Job, entry: JobLogEntry) -> None:
         """Send a log entry of a job; entries after its end are dropped."""
         with self._alone():
             if job is self._job:
-                self._write(msgspec.msgpack.encode(ProcessReply(number=self._number, said=said)))
+                self._write(msgspec.msgpack.encode(ProcessReply(number=self._number, log_entry=entry)))
 
     def finish(self, answer: ProcessReply) -> None:
         """Send the outcome of the job to the worker."""

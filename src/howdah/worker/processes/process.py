@@ -227,8 +227,8 @@ class HandlerProcess:
                     self._runner = answer.started
                     if not started.done():
                         started.set_result(None)
-                elif answer.said:
-                    write_log(answer.said)
+                elif answer.log_entry:
+                    write_log(answer.log_entry)
                 else:
                     return answer
         except (EOFError, OSError):

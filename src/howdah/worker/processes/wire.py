@@ -39,7 +39,7 @@ class ProcessReply(msgspec.Struct):
     number: int = 0
     started: int = 0
     """The id of the process in which the job has started; it leads its process group."""
-    said: JobLogEntry | None = None
+    log_entry: JobLogEntry | None = None
     result: bytes | None = None
     """JSON."""
     not_stored: str | None = None

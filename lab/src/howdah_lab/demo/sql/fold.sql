@@ -31,7 +31,7 @@ looks as (
     where s.consumer = 'visits'
     group by s.stream_id
 ),
-said as (
+expected as (
     select e.stream_id::int8 as id, count(*) filter (where e.type = 'OrderPlaced') as placed,
         count(*) filter (where e.type = 'OrderCharged') as charged,
         count(*) filter (where e.type = 'OrderShipped') as shipped
@@ -51,5 +51,5 @@ select
             where (f.sold, f.cents) is distinct from (v.sold, v.cents))
         + (select count(*) from looks f full join {shop}.visits v using (shelf)
             where f.seconds is distinct from v.seconds) as astray,
-    (select count(*) from {shop}.orders o full join said e using (id)
+    (select count(*) from {shop}.orders o full join expected e using (id)
         where (1, o.charged, o.shipped) is distinct from (e.placed, e.charged, e.shipped)) as unsaid

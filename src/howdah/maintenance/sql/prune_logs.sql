@@ -1,4 +1,4 @@
--- prune_said: delete log lines of jobs, and records of runs, past their retention.
+-- prune_logs: delete log lines of jobs, and records of runs, past their retention.
 -- in:  $1 seconds lines are kept float8, $2 seconds records of runs are kept float8, $3 most int
 -- out: lines deleted
 
@@ -16,6 +16,6 @@ old_runs as (
         order by o.id limit $3::int))
 ),
 old_progress as (
-    delete from {schema}.progress p where p.said_at < now() - $1::float8 * interval '1 second'
+    delete from {schema}.progress p where p.reported_at < now() - $1::float8 * interval '1 second'
 )
 select count(*) from old_lines
