@@ -17,7 +17,7 @@ from howdah.postgres.database import Session
 from howdah.table.admin import TableAdmin
 from howdah.table.options import TableOptions
 from kit.node import drain, eventually, node
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

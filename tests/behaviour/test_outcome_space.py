@@ -17,7 +17,7 @@ from kit import outcome_handlers
 from kit.control_plane import run_remote_node, serving
 from kit.node import PATIENCE, eventually, node
 from kit.outcome_strategies import ACTS, DEATHS, DONE, HOLDS, KNOWN, LONG, PLAIN, Ending, Fate, endings, explore, fate
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 EXAMPLES = 6

@@ -18,7 +18,7 @@ import pytest
 from howdah.postgres.database import Database
 from kit.command import Command, Jobs, eventually
 from kit.serve_process import QUICK, Control, ask, free_port, make_token
-from table.ground import ddl
+from table.ddl import ddl
 
 HEAD = "POST /jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n{}Content-Length: 14\r\nExpect: 100-continue\r\n\r\n"
 

@@ -7,7 +7,7 @@ import json
 import psycopg
 import pytest
 
-from table.ground import ddl
+from table.ddl import ddl
 
 
 @pytest.fixture

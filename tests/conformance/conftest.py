@@ -20,7 +20,7 @@ from howdah.remote.store import RemoteStore
 from howdah.store import Store
 from howdah.table.plan import TablePlan
 from howdah.table.store import TableStore
-from table.ground import ddl
+from table.ddl import ddl
 
 
 class Ground(Protocol):

@@ -10,7 +10,7 @@ import pytest
 from control_plane.conftest import serving
 from howdah import Budget, ConfigError, Howdah, Transaction
 from howdah.remote.source import Capabilities
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from howdah.outcome import Ack, Outcome
 from howdah.remote import messages as m
 from howdah.remote.client import ControlPlaneClient, ControlPlaneUnreachable, RejectedByServer
 from howdah.remote.store import RemoteStore
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from howdah.dashboard import context
 from howdah.options import options_of
 from howdah.postgres.database import Session
 from kit.roles import serve_as_fleet
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 LISTEN = 1

@@ -14,7 +14,7 @@ from howdah.control_plane.workers_api import WorkersApi
 from howdah.remote.messages import RenewalResult
 from kit.node import eventually
 from kit.remote_node import registered, remote
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

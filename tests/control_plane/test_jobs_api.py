@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from kit.node import eventually
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

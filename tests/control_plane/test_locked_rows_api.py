@@ -16,7 +16,7 @@ from howdah.remote.client import ControlPlaneClient, RejectedByServer
 from howdah.remote.node import RemoteNode
 from kit.node import eventually, quick
 from kit.remote_node import remote
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

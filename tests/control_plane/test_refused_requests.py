@@ -18,7 +18,7 @@ from howdah.remote.store import RemoteStore
 from howdah.store import JobLogEntry, RunRecord
 from kit.node import eventually
 from kit.remote_node import registered, remote
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

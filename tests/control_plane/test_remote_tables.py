@@ -15,7 +15,7 @@ from howdah.remote.client import ControlPlaneClient
 from howdah.remote.node import RemoteNode
 from kit.node import eventually, quick
 from kit.remote_node import registered, remote
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from howdah import Howdah
 from howdah.remote import messages
 from kit.node import eventually
 from kit.remote_node import registered, remote
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 from control_plane.conftest import Answer, ControlPlane, Worker, serving
 from howdah import Howdah
 from kit.node import eventually
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

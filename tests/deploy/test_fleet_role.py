@@ -11,7 +11,7 @@ import httpx2 as httpx
 import pytest
 import uvicorn
 
-from deploy.people import FAR, grew, partitions
+from deploy.job_partitions import FAR, grew, partitions
 from howdah import Howdah, Poison, WorkerOptions
 from howdah.control_plane.options import ServeOptions
 from howdah.control_plane.server import ControlPlaneServer
@@ -24,7 +24,7 @@ from kit.command import Command
 from kit.control_plane import serving as plane
 from kit.node import eventually
 from kit.roles import refuses
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

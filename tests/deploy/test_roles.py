@@ -9,7 +9,7 @@ import asyncpg
 import psycopg
 import pytest
 
-from deploy.people import FAR, grew, partitions
+from deploy.job_partitions import FAR, grew, partitions
 from howdah import Event, Howdah, NewEvent, Poison, Transaction, WorkerOptions
 from howdah.maintenance.pruner import Pruner, Retention
 from howdah.observe.sampler import QueueDepth
@@ -17,7 +17,7 @@ from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from kit.node import eventually, node
 from kit.roles import ROLES, as_role, drop_roles, give_passwords, refuses, run_roles
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

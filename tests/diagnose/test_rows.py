@@ -12,7 +12,7 @@ from howdah.diagnose.finding import Gate
 from howdah.errors import HowdahError
 from howdah.table.options import TableOptions
 from kit.node import eventually, node
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from howdah.postgres.database import Database
 from kit.job_invariants import wrongs
 from kit.node import PATIENCE
 from kit.standby import pair
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

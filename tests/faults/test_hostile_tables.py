@@ -1,6 +1,6 @@
 """The user's table is hurt under work: its rows end in named states, everything else goes on, it heals when mended.
 
-Rows taken away one by one, a column renamed and a broken view are in tests/table (test_row_outcomes, test_ground).
+Rows deleted one by one, a renamed column and a broken view are in tests/table (test_row_outcomes, test_user_columns).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from howdah.postgres.database import Session
 from howdah.table.contract import NEEDS
 from kit.damaged_table import LEASE, Ground, noisy
 from kit.node import eventually
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

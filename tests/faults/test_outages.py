@@ -19,7 +19,7 @@ from howdah.postgres.database import Database
 from howdah.worker.worker import Worker
 from howdah_lab.torture.servers.single import Single
 from kit.node import PATIENCE, ended, eventually, node, quick
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from howdah.jobs import ack
 from howdah_lab.torture.checker import ENDED
 from howdah_lab.torture.outcomes import NAMES, RAISED, bring, state_of
 from kit.node import eventually, node
-from table.ground import ddl
+from table.ddl import ddl
 
 EXAMPLES = os.environ.get("HOWDAH_FAULT_EXAMPLES")
 LONGEST = 90.0

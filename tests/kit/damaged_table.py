@@ -12,7 +12,7 @@ from howdah import Howdah, telemetry
 from howdah.node.node import Node
 from howdah.postgres.database import Database
 from kit.node import eventually, node
-from table.ground import ddl
+from table.ddl import ddl
 
 LEASE = 4.0
 """Seconds, of what has nothing to do with the table that is hurt."""

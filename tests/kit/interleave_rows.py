@@ -11,7 +11,7 @@ from howdah.postgres.sql import columns
 from howdah.table.admin import TableAdmin
 from howdah.table.plan import TablePlan
 from kit.interleave import Form
-from table.ground import ddl
+from table.ddl import ddl
 
 STALLED, RESETS = 30.0, 2
 FILL = """

@@ -14,7 +14,7 @@ from pathlib import Path
 import asyncpg
 import psycopg
 import pytest
-from person import gone, works
+from server_users import gone, works
 
 from howdah.errors import ConfigError
 from howdah.postgres.embedded import binaries

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from person import gone, postmaster, within
+from server_users import gone, postmaster, within
 
 from howdah.errors import ConfigError, DatabaseFull
 from howdah.postgres.embedded import binaries

@@ -8,7 +8,7 @@ import pytest
 
 from howdah.table.plan import TablePlan
 from howdah.table.store import TableStore
-from table.ground import ddl
+from table.ddl import ddl
 
 
 @pytest.fixture

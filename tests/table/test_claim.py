@@ -13,7 +13,7 @@ import pytest
 
 from howdah import Columns, Howdah, Where, current_job
 from kit.node import drain, eventually, node
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

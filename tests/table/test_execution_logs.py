@@ -12,7 +12,7 @@ import pytest
 from howdah import Transaction, current_job
 from howdah.table import execution_log as journal
 from kit.node import drain, eventually, node
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 from howdah import Budget
 from howdah.table import handler as handler_module
 from kit.node import eventually, node
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

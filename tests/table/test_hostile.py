@@ -14,7 +14,7 @@ from howdah.table.contract import NEEDS
 from howdah.table.options import TableOptions
 from howdah.table.statement import OrderBy, RelationName
 from kit.node import drain
-from table.ground import ddl
+from table.ddl import ddl
 
 ROLES = list(NEEDS)
 NASTY = [

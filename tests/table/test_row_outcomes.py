@@ -248,9 +248,9 @@ async def _told(what):
 async def test_threads_and_processes_work_on_rows(app, uploads, rows):
     import threading
 
-    from table import deeds
+    from table import process_handler
 
-    deeds.app.connect_to(app.database.dsn)
+    process_handler.app.connect_to(app.database.dsn)
     names = []
     table = app.table("uploads")
 
@@ -264,7 +264,7 @@ async def test_threads_and_processes_work_on_rows(app, uploads, rows):
     assert await rows.states() == ["completed", "completed"]
 
     await rows.add(3)
-    await drain(deeds.app, slots=2)
+    await drain(process_handler.app, slots=2)
     assert (await rows.states())[2:] == ["completed", "failed", "completed"]
     assert (await rows.one(4))["failure_message"].startswith("Poison: in process ")
 

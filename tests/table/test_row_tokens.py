@@ -15,7 +15,7 @@ from howdah.table.store import TableStore
 from howdah_lab.torture.guards import asynchronous_commits
 from howdah_lab.torture.servers.single import Single
 from kit.node import PATIENCE, eventually
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

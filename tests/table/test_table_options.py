@@ -8,7 +8,7 @@ import pytest
 
 from howdah import Backoff, Budget, Columns, ConfigError, Where
 from kit.node import drain
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

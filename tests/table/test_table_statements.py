@@ -11,7 +11,7 @@ from howdah.table.contract import Columns
 from howdah.table.options import TableOptions
 from howdah.table.plan import TablePlan
 from howdah.table.statement import Where, build, read
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 NAMES = {

@@ -1,4 +1,4 @@
-"""What handlers of rows do in processes."""
+"""Handler of rows that runs in a process."""
 
 from __future__ import annotations
 

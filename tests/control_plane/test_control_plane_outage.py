@@ -12,7 +12,7 @@ from control_plane.conftest import serving
 from howdah import Howdah, Where
 from kit.node import eventually, node
 from kit.remote_node import remote
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

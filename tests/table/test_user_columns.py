@@ -9,7 +9,7 @@ import pytest
 
 from howdah import Howdah
 from kit.node import drain, eventually, node
-from table.ground import ddl
+from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
 

@@ -29,7 +29,7 @@ server.stop()
 """
 
 
-class Person:
+class ServerUser:
     """Somebody who can run Python code with ``howdah.postgres`` at hand."""
 
     def __init__(self, name: str | None, package: Path) -> None:

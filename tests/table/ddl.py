@@ -1,4 +1,4 @@
-"""What tables to work on look like."""
+"""Return the DDL of tables that Howdah can work on."""
 
 from __future__ import annotations
 

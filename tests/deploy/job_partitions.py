@@ -1,4 +1,4 @@
-"""The partitions of a database, and whether nodes keep house among them."""
+"""Partitions of the job table, and whether maintenance created new ones."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from person import USE, Person, gone, guardian, kill, package, postmaster, within, works
+from server_users import USE, ServerUser, gone, guardian, kill, package, postmaster, within, works
 
 from howdah.errors import ConfigError
 from howdah.postgres.embedded import binaries
@@ -34,10 +34,10 @@ def place():
 @pytest.fixture(params=["ourselves", "nobody"])
 def person(request, place):
     if request.param == "ourselves":
-        return Person(None, package(place))
+        return ServerUser(None, package(place))
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    person = Person("nobody", package(place))
+    person = ServerUser("nobody", package(place))
     if not person.find_python():
         pytest.skip("nobody can run no Python here")
     shutil.chown(place, "nobody")
@@ -112,7 +112,7 @@ def test_processes_that_start_at_once_share_one_server(person, place):
 
 def test_starting_while_another_stops_never_fails(place):
     again = f"for _ in range(8):\n    server = embedded.start({str(place / 'pg')!r})\n    server.stop()\n"
-    person = Person(None, package(place))
+    person = ServerUser(None, package(place))
 
     with ExitStack() as stack:
         code = f"from howdah.postgres.embedded import server as embedded\n{again}"
@@ -131,7 +131,7 @@ child.start()
 print(child.pid, flush=True)
 child.join()
 """
-    with Person(None, package(place)).running(fork, str(place / "pg")) as process:
+    with ServerUser(None, package(place)).running(fork, str(place / "pg")) as process:
         child = int(process.stdout.readline())
         kill(process)
 
@@ -144,7 +144,7 @@ child.join()
 def test_ctrl_c_reaches_the_application_and_not_the_server(place):
     code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + USE
 
-    with Person(None, package(place)).running(code, str(place / "pg"), start_new_session=True) as process:
+    with ServerUser(None, package(place)).running(code, str(place / "pg"), start_new_session=True) as process:
         dsn = process.stdout.readline()
         os.killpg(process.pid, signal.SIGINT)
 
