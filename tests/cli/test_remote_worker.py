@@ -32,7 +32,7 @@ def test_it_works_lets_a_running_job_finish_and_says_goodbye(site: Site) -> None
     site.begins(running)
     workers(site.url, site.token, "busy")
     worker.send(signal.SIGTERM)
-    worker.says("draining: 1 job running, up to 25 s; again to hand back now")
+    worker.says("draining: 1 job running, up to 25 s; again to release them now")
     later = site.enqueue("traced")
 
     assert worker.ends() == 0
@@ -66,6 +66,19 @@ def test_what_does_not_finish_within_the_grace_is_handed_back(site: Site) -> Non
 
     assert worker.ends() == 0
     assert site.job(id, "state, attempt, resets") == ("queued", 0, 0)
+
+
+def test_an_outcome_that_cannot_be_recorded_is_the_exit_code(site: Site) -> None:
+    """The control plane is gone when the job finishes: as with a database of its own, the worker exits with 1."""
+    id = site.enqueue("nap", seconds=2)
+    worker = site.worker("--grace", "4s")
+    site.begins(id)
+    site.control.send(signal.SIGKILL)
+    worker.send(signal.SIGTERM)
+
+    assert worker.ends() == 1
+    assert "some outcomes are not recorded: the control plane does not answer" in worker.output
+    assert site.job(id)[0] == "running"
 
 
 def test_drain_ends_when_nothing_is_left(site: Site) -> None:

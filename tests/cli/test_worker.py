@@ -38,7 +38,7 @@ def test_the_first_signal_lets_a_running_job_finish(database: Database, jobs: Jo
     with Command(*WORKER, dsn=database.dsn) as worker:
         worker.begins("nap")
         worker.send(signal.SIGTERM)
-        worker.says("draining: 1 job running, up to 25 s; again to hand back now")
+        worker.says("draining: 1 job running, up to 25 s; again to release them now")
         jobs.enqueue("nap")
 
         assert worker.ends() == 0

@@ -94,14 +94,15 @@ class NodeProcess:
         finally:
             unsubscribe()
             undo()
-        incomplete = self._node.incomplete and self._database is not None
-        if incomplete:
+        if self._node.incomplete:
+            server = "the control plane" if self._database is None else "the database"
             log.error(
-                "some outcomes are not recorded: the database does not answer, or a transaction has locked their rows; "
-                "the jobs run again when their leases expire"
+                "some outcomes are not recorded: %s does not answer, or a transaction has locked their rows; "
+                "the jobs run again when their leases expire",
+                server,
             )
-        self._leave(INCOMPLETE if incomplete else 0)
-        if incomplete:
+        self._leave(INCOMPLETE if self._node.incomplete else 0)
+        if self._node.incomplete:
             raise SystemExit(INCOMPLETE)
 
     async def _ready(self) -> bool:
@@ -133,24 +134,24 @@ class NodeProcess:
         return heartbeat_thread.loop_lag if heartbeat_thread else 0.0
 
     def _drain(self) -> None:
-        log.info("draining: %s, up to %g s; again to hand back now", self._count_running(), self._options.grace)
+        log.info("draining: %s, up to %g s; again to release them now", self._count_running(), self._options.grace)
         self._stop.set()
         self._node.stop()
         asyncio.get_running_loop().call_later(self._options.grace + EXIT_TIMEOUT, self._abandon)
 
     def _release_now(self) -> None:
-        log.info("handing back: %s", self._count_running())
+        log.info("releasing: %s", self._count_running())
         self._stop.set()
         self._node.stop(now=True)
         asyncio.get_running_loop().call_later(RELEASE_TIMEOUT, self._abandon)
 
     def _orphaned(self) -> None:
-        log.error("the supervisor is gone; handing back: %s", self._count_running())
+        log.error("the supervisor is gone; releasing: %s", self._count_running())
         self._stop.set()
         self._node.stop(now=True)
 
     def _abandon(self) -> None:
-        log.error("could not hand back in time; the jobs run again when their leases expire")
+        log.error("could not release the jobs in time; they run again when their leases expire")
         logging.shutdown()
         os._exit(INCOMPLETE)
 

@@ -43,7 +43,7 @@ def worker(target: Target) -> None:
     """Run a worker node until it is stopped.
 
     The first TERM, INT or HUP lets running jobs finish within the grace and ends with exit code 0; the
-    second hands them back at once. USR1 and TTIN write to stderr what runs, and where it stands.
+    second releases them at once. USR1 and TTIN write the running jobs and their stacks to stderr.
 
     \b
     howdah worker -a shop.jobs:app

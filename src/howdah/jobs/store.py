@@ -206,7 +206,7 @@ class JobStore:
         return int(row["requeued"] + row["ended"])
 
     async def reset(self, most: int = 100, judged: Judged = ALL) -> tuple[int, int, int]:
-        """Take back expired leases: (leases, requeued, ended). Safe on every node at once."""
+        """Reset expired leases: (leases, requeued, ended). Safe on every node at once."""
         row = await self._resets.fetchrow(self._sql["reset"], most, *judged, timeout=60)
         return row["leases"], row["requeued"], row["ended"]
 

@@ -173,7 +173,7 @@ class RemoteRegistry:
             lost = [(held.token, held.id) for held in fate.lost if store.holds(held.token, held.id)]
             if lost:
                 store.forget(lost)
-                worker.lose_jobs(lost, "the lease expired and was taken back")
+                worker.lose_jobs(lost, "the lease expired and was reset")
             if fate.cancel:
                 worker.cancel(fate.cancel)
             if fate.problem is None:

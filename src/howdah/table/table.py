@@ -181,7 +181,7 @@ class OpenTableSource:
         self.store.wake()
 
 
-ROW_LOST = "the row was deleted, requeued or taken back"
+ROW_LOST = "the row was deleted, requeued or reset"
 HEARTBEAT_REJECTED = "the table refuses its heartbeat"
 RETRY_AFTER = 0.5
 """Seconds until the next heartbeat while some rows are locked or rejected."""

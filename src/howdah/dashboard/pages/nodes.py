@@ -35,7 +35,7 @@ async def drain(visit: DashboardRequest) -> Response:
             f"Drain node {id}?",
             verb="Drain",
             danger=True,
-            detail="It takes no more work, finishes what it runs, hands back the rest and ends. This cannot be undone.",
+            detail="It stops claiming, finishes running jobs, releases the others and exits. This cannot be undone.",
         )
     await visit.context.admin.drain(id)
     return visit.redirect(f"/nodes/{id}", f"Node {id} is asked to drain.")

@@ -1,4 +1,4 @@
--- release: hand back what is left of these leases, charging no attempt.
+-- release: requeue the open jobs of these leases, without charging an attempt.
 -- in:  $1 node int, $2 tokens int8[]
 -- out: leases, requeued, ended
 
