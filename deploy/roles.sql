@@ -84,12 +84,12 @@ begin
     grant select on all tables in schema howdah to howdah_read;
     grant select on all sequences in schema howdah to howdah_worker, howdah_fleet, howdah_read;
 
-    -- Values are drawn from these; identity columns need no privilege for that. setval is allowed on the sign_* sequences
-    -- only: a role that could set the others could make an id, or the token of a lease, come twice.
+    -- Values are drawn from these; identity columns need no privilege for that. setval is allowed on the sleep markers only:
+    -- a role that could set the other sequences could make an id, or the token of a lease, come twice.
     grant usage on sequence howdah.job_id, howdah.arrival, howdah.token to howdah_worker, howdah_fleet;
     for each in
         select relname as name from pg_class
-        where relnamespace = 'howdah'::regnamespace and relkind = 'S' and relname ~ '^sign_\d+$'
+        where relnamespace = 'howdah'::regnamespace and relkind = 'S' and relname ~ '^sleep_marker_\d+$'
     loop
         execute format('grant update on sequence howdah.%I to howdah_worker, howdah_fleet', each.name);
     end loop;

@@ -87,7 +87,7 @@ async def test_a_rolled_back_enqueue_wakes_nobody(app, stamp, database, conn):
     from howdah.jobs.wakeup import channel
 
     await conn.add_listener(channel("howdah"), lambda *args: heard.append(args[3]))
-    await conn.fetch("select * from howdah.doze(null, 60000)")
+    await conn.fetch("select * from howdah.announce_sleep(null, 60000)")
     transaction = ear.transaction()
     await transaction.start()
     await stamp.using(conn=ear).enqueue(1)

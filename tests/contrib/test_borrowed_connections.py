@@ -65,7 +65,7 @@ def test_a_rollback_leaves_no_job(way: Way | AsyncWay, task: Note, look: Any) ->
 
 
 def test_only_a_commit_wakes_the_sleepers(way: Way | AsyncWay, task: Note, look: Any) -> None:
-    look.execute("select howdah.doze(null, 60000)")
+    look.execute("select howdah.announce_sleep(null, 60000)")
     look.execute(f"listen {look.execute('select howdah.channel()').fetchone()[0]}")
 
     with suppress(Undo), way.transaction():

@@ -308,6 +308,6 @@ async def test_read_only_writes_nothing(roles, conn):
         "select hash from howdah.login",
         "select credential from howdah.node",
         "select nextval('howdah.job_id')",
-        "select setval('howdah.sign_0', 1)",
+        "select setval('howdah.sleep_marker_0', 1)",
         "delete from howdah.job",
     )

@@ -38,7 +38,7 @@ def got(app) -> list[int]:
 
 @pytest.fixture
 def only_wake_ups(monkeypatch) -> None:
-    """No look comes by itself in time, and the sign hangs for long."""
+    """No look comes by itself in time, and the sleep marker is valid for long."""
     monkeypatch.setattr("howdah.events.dispatcher.RECONCILE", LONG)
     monkeypatch.setattr("howdah.events.dispatcher.REQUEST_TTL", 600_000)
 
@@ -177,7 +177,7 @@ async def _looked(dispatcher: Dispatcher, times: int) -> bool:
 
 @pytest.mark.usefixtures("only_wake_ups")
 async def test_an_append_that_was_open_before_the_node_slept_is_found(app, got, direct):
-    """It saw no sign, so it does not ring."""
+    """It saw no sleep marker, so it does not notify."""
     other = await direct.connect("open append")
     transaction = other.transaction()
     await transaction.start()

@@ -228,7 +228,7 @@ async def test_an_append_can_be_prepared_while_a_consumer_sleeps(tight, notify):
         await a.execute("begin")
         await a.execute(f"set local howdah.notify = {notify}")
         made = await append(a, f"S-{notify}")
-        await watch.conn.execute("select setval('howdah.log_sign', 0)")  # for the tests that come next
+        await watch.conn.execute("select setval('howdah.log_sleep_marker', 0)")  # for the tests that come next
         if notify == "on":
             with pytest.raises(asyncpg.FeatureNotSupportedError, match="NOTIFY"):
                 await a.execute("prepare transaction 'quiet'")

@@ -31,7 +31,8 @@ do $howdah$ declare body text; begin
     for body in
         select pg_get_functiondef(p.oid) from pg_proc p
         where p.pronamespace = {'schema'}::regnamespace
-          and p.proname in ('enqueue', 'ack', 'ack_in_transaction', 'doze', 'hand_back', 'reset', 'ring')
+          and p.proname in
+            ('enqueue', 'ack', 'ack_in_transaction', 'announce_sleep', 'hand_back', 'reset', 'notify_workers')
     loop
         execute body;
     end loop;

@@ -1,4 +1,4 @@
-"""Whoever falls asleep knows every transaction that may have enqueued before the sign hung, also the youngest."""
+"""A worker that falls asleep knows every transaction that may have enqueued before it set its sleep marker."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from kit.node import ended, eventually, node
 pytestmark = pytest.mark.anyio
 
 ASLEEP = """
-select coalesce(pg_sequence_last_value(howdah.sign_of('default')), 0) > extract(epoch from clock_timestamp()) * 1000
+select coalesce(pg_sequence_last_value(howdah.sleep_marker('default')), 0)
+    > extract(epoch from clock_timestamp()) * 1000
 """
 
 

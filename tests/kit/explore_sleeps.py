@@ -33,7 +33,7 @@ end $$;
 FUNCTIONS = """
 select pg_get_functiondef(p.oid) as text from pg_proc p join pg_language l on l.oid = p.prolang
 where p.pronamespace = 'howdah'::regnamespace and l.lanname = 'plpgsql' and p.prorettype <> 'trigger'::regtype
-  and p.proname <> 'ring'
+  and p.proname <> 'notify_workers'
 """
 TRIGGERS = """
 create trigger explore_row before insert or update or delete on {table}

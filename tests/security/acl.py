@@ -43,10 +43,10 @@ COLUMNS = """
 
 
 def plain(name: str) -> str:
-    """The name a family goes by: partitions and signs come in numbers.
+    """The name a family goes by: partitions and sleep markers come in numbers.
 
-    >>> plain("job_0_1000000"), plain("sign_12"), plain("job_key")
-    ('job_<n>_<n>', 'sign_<n>', 'job_key')
+    >>> plain("job_0_1000000"), plain("sleep_marker_12"), plain("job_key")
+    ('job_<n>_<n>', 'sleep_marker_<n>', 'job_key')
     """
     return re.sub(r"(?<=_)\d+(?=_|$)", "<n>", name)
 

@@ -227,7 +227,7 @@ async def test_nothing_of_the_caller_runs_with_the_rights_of_the_owner(grown: Ds
     """Whoever may enqueue puts functions and operators of his own in front of PostgreSQL's."""
     await conn.execute(ROBBER.format(role="howdah_enqueue"))
     await conn.execute(CARELESS)
-    await conn.fetch("select from howdah.doze(null, 600000)")  # somebody sleeps, so that enqueueing also rings
+    await conn.fetch("select from howdah.announce_sleep(null, 600000)")  # so that enqueueing also notifies
     eve = await asyncpg.connect(grown("howdah_enqueue"))
     await eve.execute("set search_path = eve, pg_temp, pg_catalog")
     await eve.execute("create temp table job_key (key text, id bigint)")

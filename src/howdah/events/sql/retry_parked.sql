@@ -7,5 +7,5 @@ with wanted as (
     where consumer = $1 and ($2::int8[] is null or position = any($2))
     returning position
 ),
-bell as materialized (select pg_notify({schema}.log_channel(), 'assigned') from wanted limit 1)
-select w.position from wanted w where (select count(*) from bell) >= 0 order by 1
+notified as materialized (select pg_notify({schema}.log_channel(), 'assigned') from wanted limit 1)
+select w.position from wanted w where (select count(*) from notified) >= 0 order by 1

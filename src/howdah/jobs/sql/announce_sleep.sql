@@ -6,4 +6,4 @@
 
 select in_flight, due_in, known
 from set_config('synchronous_commit', 'off', true)
-cross join {schema}.doze($1::text[], $2::int)
+cross join {schema}.announce_sleep($1::text[], $2::int)

@@ -19,6 +19,6 @@ lane as (
     where not exists (select from {schema}.lane l where l.queue = run.queue and l.priority = run.priority)
 )
 select lo as id,
-    case when pg_sequence_last_value(format('%I.sign_%s', {'schema'}, hashtext(queue) & 15)::regclass) > extract(epoch from clock_timestamp()) * 1000
-         then {schema}.ring(queue) end
+    case when pg_sequence_last_value(format('%I.sleep_marker_%s', {'schema'}, hashtext(queue) & 15)::regclass) > extract(epoch from clock_timestamp()) * 1000
+         then {schema}.notify_workers(queue) end
 from run

@@ -23,4 +23,4 @@ fresh as (
     select queue, priority from lanes n
     where not exists (select from {schema}.lane l where l.queue = n.queue and l.priority = n.priority)
 )
-select count({schema}.ring(queue)) from (select distinct queue from lanes) q
+select count({schema}.notify_workers(queue)) from (select distinct queue from lanes) q

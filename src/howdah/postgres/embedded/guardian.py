@@ -205,9 +205,9 @@ class Guardian:
 
     def _watch_signals(self) -> None:
         # A signal writes to this pair, so the loop wakes at once when the server ends or TERM arrives.
-        self.alarm, bell = socket.socketpair()
-        bell.setblocking(False)
-        signal.set_wakeup_fd(bell.detach(), warn_on_full_buffer=False)
+        self.alarm, wakeup = socket.socketpair()
+        wakeup.setblocking(False)
+        signal.set_wakeup_fd(wakeup.detach(), warn_on_full_buffer=False)
         self.selector.register(self.alarm, selectors.EVENT_READ)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._leave)

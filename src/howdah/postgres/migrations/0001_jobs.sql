@@ -215,13 +215,13 @@ create table {schema}.hold (
 
 -- ================================================================ wake-ups
 
--- NOTIFY is sent only while a worker sleeps, because every NOTIFY serialises commits on the whole server. A sign is a sequence
--- whose value is the millisecond until which some worker sleeps: it needs no snapshot, leaves no dead rows, is visible at
--- once, and expires by itself. There are sixteen, chosen by a hash of the queue; a collision only causes a notification
--- more than needed.
+-- NOTIFY is sent only while a worker sleeps, because every NOTIFY serialises commits on the whole server. A sleep marker is
+-- a sequence whose value is the millisecond until which some worker sleeps: it needs no snapshot, leaves no dead rows, is
+-- visible at once, and expires by itself. There are sixteen, chosen by a hash of the queue; a collision only causes a
+-- notification more than needed.
 do $howdah$ begin
     for i in 0..15 loop
-        execute format('create sequence %I.%I minvalue 0 start 0', {'schema'}, 'sign_' || i);
+        execute format('create sequence %I.%I minvalue 0 start 0', {'schema'}, 'sleep_marker_' || i);
     end loop;
 end $howdah$;
 
@@ -229,51 +229,51 @@ end $howdah$;
 create function {schema}.channel() returns text immutable parallel safe
 language sql as $howdah$ select 'howdah_' || substr(md5({'schema'}), 1, 16) $howdah$;
 
--- sign_of: return the sign of a queue.
-create function {schema}.sign_of(queue text) returns regclass stable
+-- sleep_marker: return the sleep marker of a queue.
+create function {schema}.sleep_marker(queue text) returns regclass stable
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 begin
-    return format('%I.sign_%s', {'schema'}, hashtext(queue) & 15)::regclass;
+    return format('%I.sleep_marker_%s', {'schema'}, hashtext(queue) & 15)::regclass;
 end $howdah$;
 
--- ring: wake up sleeping workers of a queue.
+-- notify_workers: wake up sleeping workers of a queue.
 -- in:  queue
 --
--- Called after the insert, so that the transaction already has its id: a worker that sets its sign too late to be seen here
+-- Called after the insert, so that the transaction already has its id: a worker that sets its marker too late to be seen here
 -- finds this transaction among those in flight. A transaction that is to be prepared (PREPARE TRANSACTION) must not notify:
 -- `set local howdah.notify = off` leaves the wake-up out, and workers find the job at their next poll.
-create function {schema}.ring(queue text) returns void
+create function {schema}.notify_workers(queue text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 begin
-    if coalesce(pg_sequence_last_value({schema}.sign_of(queue)), 0) > (extract(epoch from clock_timestamp()) * 1000)::bigint then
+    if coalesce(pg_sequence_last_value({schema}.sleep_marker(queue)), 0) > (extract(epoch from clock_timestamp()) * 1000)::bigint then
         if coalesce(current_setting('howdah.notify', true), '') not in ('off', 'false', 'no', '0') then
             perform pg_notify({schema}.channel(), queue);
         end if;
     end if;
 end $howdah$;
 
--- doze: prepare to sleep. Sets the signs first, then reads the transactions in flight (in that order, each statement with its
--- own snapshot), then when the next job is due.
+-- announce_sleep: prepare to sleep. Sets the sleep markers first, then reads the transactions in flight (in that order, each
+-- statement with its own snapshot), then when the next job is due.
 -- in:  queues      null: all
---      ms          how long the worker sleeps; 0 sets no sign
+--      ms          how long the worker sleeps; 0 sets no marker
 -- out: in_flight   transactions whose jobs may appear without a notification
 --      due_in      seconds until the next job in `later` is due; null: none
 --      known       the queues, all of them if `queues` is null
 --
 -- For all queues, the names of those with a job in `later` are read from its index, from one to the next.
-create function {schema}.doze(queues text[], ms int, out in_flight bigint[], out due_in float8, out known text[])
+create function {schema}.announce_sleep(queues text[], ms int, out in_flight bigint[], out due_in float8, out known text[])
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 declare
-    until bigint := (extract(epoch from clock_timestamp()) * 1000)::bigint + ms;
-    sign  regclass;
+    until  bigint := (extract(epoch from clock_timestamp()) * 1000)::bigint + ms;
+    marker regclass;
 begin
-    for sign in
-        select distinct {schema}.sign_of(q) from unnest(queues) q
+    for marker in
+        select distinct {schema}.sleep_marker(q) from unnest(queues) q
         union all
-        select format('%I.sign_%s', {'schema'}, i)::regclass from generate_series(0, 15) i where queues is null
+        select format('%I.sleep_marker_%s', {'schema'}, i)::regclass from generate_series(0, 15) i where queues is null
     loop
-        if ms > 0 and coalesce(pg_sequence_last_value(sign), 0) < until - ms / 2 then
-            perform setval(sign, until);
+        if ms > 0 and coalesce(pg_sequence_last_value(marker), 0) < until - ms / 2 then
+            perform setval(marker, until);
         end if;
     end loop;
     in_flight := array(select x::text::bigint from pg_snapshot_xip(pg_current_snapshot()) x);
@@ -357,7 +357,7 @@ begin
         insert into {schema}.lane values (queue, priority);
     end if;
     if run_at is null or run_at < clock_timestamp() + interval '3 seconds' then
-        perform {schema}.ring(queue);
+        perform {schema}.notify_workers(queue);
     end if;
 end $howdah$;
 
@@ -546,8 +546,8 @@ language sql set search_path = pg_catalog, pg_temp
     ),
     wishes as (delete from {schema}.cancel_request where id = any(array(select o.id from open o where o.fate = 'c'))),
     forget as (delete from {schema}.gone where token = any(tokens)),
-    bell as materialized (select {schema}.ring(queue) from (select distinct queue from queued) q)
-    select coalesce((select sum(n) from queued), 0)::bigint, (select count(*) from over) + 0 * (select count(*) from bell)
+    notified as materialized (select {schema}.notify_workers(queue) from (select distinct queue from queued) q)
+    select coalesce((select sum(n) from queued), 0)::bigint, (select count(*) from over) + 0 * (select count(*) from notified)
 $howdah$;
 
 -- Since when nodes have reached this server without a gap. After a gap the leases of living nodes may have expired, and only
@@ -773,8 +773,8 @@ begin
         from (select a.token, count(*)::int as jobs from a group by a.token) n
         where l.token = n.token and l.token = any(array(select a.token from a))
     ),
-    bell as materialized (select {schema}.ring(queue) from (select distinct queue from back) q)
-    select a.token, a.id, a.fate::text from a where (select count(*) from bell) >= 0
+    notified as materialized (select {schema}.notify_workers(queue) from (select distinct queue from back) q)
+    select a.token, a.id, a.fate::text from a where (select count(*) from notified) >= 0
     union all                                              -- a repeated report: what this node recorded of this attempt
     select x.token, x.id, d.state::text
     from unnest(tokens, ids, attempts) x(token, id, attempt)

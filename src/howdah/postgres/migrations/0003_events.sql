@@ -21,8 +21,8 @@ create table {schema}.event (
         and length(stream_type) between 1 and 100 and strpos(stream_type, '-') = 0 and length(stream_id) between 1 and 300)
 );
 
-create sequence {schema}.log_sign minvalue 0 start 0;        -- a consumer sleeps until this millisecond; as the signs in 0001
-create sequence {schema}.log_exclusive minvalue 0 start 0;   -- 1: one append at a time
+create sequence {schema}.log_sleep_marker minvalue 0 start 0;   -- a consumer sleeps until this millisecond, as in 0001
+create sequence {schema}.log_exclusive minvalue 0 start 0;      -- 1: one append at a time
 
 -- ================================================================ the run of a server
 
@@ -107,8 +107,8 @@ language sql as $howdah$ select 'howdah_log_' || substr(md5({'schema'}), 1, 16) 
 -- half) makes it exact. The low half comes first, so a gate of which only one lock is taken reads too low, never too high.
 --
 -- It is a trigger, so that no writer can bypass it. It runs once per transaction: this is remembered in a setting that is
--- rolled back together with the lock when a savepoint is. The lock comes before the look at the sign: a sleeping consumer
--- sets the sign and then reads the locks, so one of the two sees the other. It reads the sequences with the rights of their
+-- rolled back together with the lock when a savepoint is. The lock comes before the look at the marker: a sleeping consumer
+-- sets the marker and then reads the locks, so one of the two sees the other. It reads the sequences with the rights of their
 -- owner: from PostgreSQL 17 on, a role without rights gets null, and would lock too low.
 --
 -- A transaction that sets howdah.notify to off sends no notification, so that it can be prepared for a two-phase commit.
@@ -132,7 +132,7 @@ begin
     end if;
     perform set_config(flag, 'taken', true);
     if coalesce(current_setting('howdah.notify', true), '') not in ('off', 'false', 'no', '0')
-       and pg_sequence_last_value({'schema.log_sign'}::regclass) > (extract(epoch from clock_timestamp()) * 1000)::bigint then
+       and pg_sequence_last_value({'schema.log_sleep_marker'}::regclass) > (extract(epoch from clock_timestamp()) * 1000)::bigint then
         perform pg_notify({schema}.log_channel(), '');
     end if;
     return null;
@@ -150,7 +150,7 @@ end $howdah$;
 create trigger append_only before update on {schema}.event for each statement execute function {schema}.refuse_change();
 
 -- frontier: return how far the log can be read without skipping an event that commits later.
--- in:  sleep_ms   set the sign first, as a consumer must that is about to sleep; 0: do not
+-- in:  sleep_ms   set the sleep marker first, as a consumer must that is about to sleep; 0: do not
 -- out: head       the newest position drawn
 --      safe       events up to this position can be read
 --      held       whether an open transaction holds the frontier back
@@ -171,8 +171,8 @@ begin
     end if;
     if sleep_ms > 0 then
         until := (extract(epoch from clock_timestamp()) * 1000)::bigint + sleep_ms;
-        if coalesce(pg_sequence_last_value({'schema.log_sign'}::regclass), 0) < until - sleep_ms / 2 then
-            perform setval({'schema.log_sign'}::regclass, until);
+        if coalesce(pg_sequence_last_value({'schema.log_sleep_marker'}::regclass), 0) < until - sleep_ms / 2 then
+            perform setval({'schema.log_sleep_marker'}::regclass, until);
         end if;
     end if;
     head := coalesce(pg_sequence_last_value({'schema.event_position_seq'}::regclass), 0);

@@ -154,7 +154,7 @@ begin
     insert into {schema}.lane
     select distinct p.queue, p.priority from placed p
     where not exists (select from {schema}.lane l where l.queue = p.queue and l.priority = p.priority);
-    perform {schema}.ring(q.queue) from (select distinct coalesce(p_queue, t.queue) as queue from unnest(taken) t) q;
+    perform {schema}.notify_workers(q.queue) from (select distinct coalesce(p_queue, t.queue) as queue from unnest(taken) t) q;
     return query
     select t.id, p_did, t.queue, t.priority::int from unnest(taken) t
     union all
@@ -340,7 +340,7 @@ begin
     end if;
     insert into {schema}.ready (lo, hi, priority, attempt, queue, kind)
     select j.id, j.id + 1, j.priority, 0, j.queue, j.kind from {schema}.job j where j.id = any(back) order by j.id;
-    perform {schema}.ring(q.queue) from (select distinct j.queue from {schema}.job j where j.id = any(back)) q;
+    perform {schema}.notify_workers(q.queue) from (select distinct j.queue from {schema}.job j where j.id = any(back)) q;
     return query
     select s.id,
         case when b.id is not null then 'queued'
@@ -475,8 +475,8 @@ language sql set search_path = pg_catalog, pg_temp as $howdah$
     with back as (
         update {schema}.queue set paused = false, paused_at = null, paused_by = null where name = p_queue and paused returning name
     ),
-    bell as materialized (select {schema}.ring(name) from back)
-    select count(*) > 0 from bell
+    notified as materialized (select {schema}.notify_workers(name) from back)
+    select count(*) > 0 from notified
 $howdah$;
 
 -- ================================================================ search
@@ -662,8 +662,8 @@ begin
         keys as (
             delete from {schema}.job_key k using charged x where x.outcome = 'failed' and k.key = x.key and k.id = x.id
         ),
-        bell as materialized (select {schema}.ring(queue) from (select distinct queue from queued) q)
-        select (select count(*) from queued) + (select count(*) from delayed) + 0 * (select count(*) from bell),
+        notified as materialized (select {schema}.notify_workers(queue) from (select distinct queue from queued) q)
+        select (select count(*) from queued) + (select count(*) from delayed) + 0 * (select count(*) from notified),
             (select count(*) from over)
         into requeued, ended;
     end if;
