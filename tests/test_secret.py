@@ -114,10 +114,10 @@ def test_no_other_encoder_gives_it_away(way):
     assert copy.deepcopy(Secret(CANARY)) == copy.copy(Secret(CANARY)) == Secret(CANARY)
 
 
-@pytest.mark.parametrize("place", ["result", "meta", "event"])
-def test_a_secret_that_is_no_argument_is_refused(place):
+@pytest.mark.parametrize("carrier", ["result", "meta", "event"])
+def test_a_secret_that_is_no_argument_is_refused(carrier):
     with pytest.raises(ArgumentError, match="sent only as an argument annotated") as caught:
-        encode({"a": [Secret(CANARY)]}, what=place)
+        encode({"a": [Secret(CANARY)]}, what=carrier)
     assert CANARY not in str(caught.value)
 
 

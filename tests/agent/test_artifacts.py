@@ -16,7 +16,7 @@ from howdah_agent.executors import builds
 from howdah_agent.program import artifacts
 from howdah_agent.program.artifacts import Patterns, collect
 from kit.node import ended, node
-from kit.sidecar import TOKEN, Repository, companion
+from kit.sidecar import TOKEN, Repository, running_sidecar
 
 FILES = ("a.txt", "dist/x.whl", "dist/x.tar.gz", "dist/deep/y.whl", "reports/unit/one.xml", ".hidden", "dist/.note")
 
@@ -145,7 +145,7 @@ async def beside(tmp_path: Path):
     agent.chmod(0o755)
     repository = Repository(tmp_path / "repositories")
     flags = ["--agent", str(agent), "--allow", str(repository.bare.parent)]
-    async with companion(tmp_path, *flags, "--command", "feature=sh -c 'echo $1 > $0'") as found:
+    async with running_sidecar(tmp_path, *flags, "--command", "feature=sh -c 'echo $1 > $0'") as found:
         yield found, repository
 
 

@@ -18,7 +18,7 @@ from howdah.options import Given
 from howdah_agent.sidecar.command import options_from
 from howdah_agent.sidecar.options import SidecarOptions
 from kit.node import eventually
-from kit.sidecar import TOKEN, Repository, companion, git
+from kit.sidecar import TOKEN, Repository, git, running_sidecar
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ def repository(tmp_path):
 async def sidecar(agent, repository, tmp_path):
     flags = ["--agent", str(agent), "--allow", str(repository.bare.parent), "--kill-after", "0.3s"]
     flags += ["--command", "feature=sh -c 'echo $0 $1; touch $1'", "--command", "fail=false"]
-    async with companion(tmp_path, *flags, SECRET_CANARY="canary-1") as found:
+    async with running_sidecar(tmp_path, *flags, SECRET_CANARY="canary-1") as found:
         yield found
 
 
@@ -266,7 +266,10 @@ async def test_an_attempt_may_finish_within_the_grace(sidecar, repository, tmp_p
 
 
 async def test_a_killed_sidecar_leaves_nothing_running_and_the_next_one_tidies_up(agent, tmp_path):
-    async with companion(tmp_path, "--agent", str(agent), "--kill-after", "0.3s") as first, first.client() as client:
+    async with (
+        running_sidecar(tmp_path, "--agent", str(agent), "--kill-after", "0.3s") as first,
+        first.client() as client,
+    ):
         running = asyncio.create_task(stream(client, "/execute", attempt="1", prompt=endless(tmp_path / "pids")))
         family = await pids(tmp_path / "pids")
         await first.end(signal.SIGKILL)
@@ -274,13 +277,13 @@ async def test_a_killed_sidecar_leaves_nothing_running_and_the_next_one_tidies_u
         await asyncio.gather(running, return_exceptions=True)
         assert len(first.workspaces()) == 1
     (tmp_path / "sidecar.log").write_text("")
-    async with companion(tmp_path, "--agent", str(agent)) as second:
+    async with running_sidecar(tmp_path, "--agent", str(agent)) as second:
         assert second.workspaces() == []
 
 
 async def test_a_workspace_nobody_asks_about_is_removed(agent, tmp_path):
     flags = ["--agent", str(agent), "--idle", "1s"]
-    async with companion(tmp_path, *flags) as sidecar, sidecar.client() as client:
+    async with running_sidecar(tmp_path, *flags) as sidecar, sidecar.client() as client:
         await stream(client, "/execute", attempt="1", prompt="mkdir -p a/b; chmod -R 0 a; ln -s /etc c; true")
         assert len(sidecar.workspaces()) == 1
         await clean(sidecar)
@@ -502,7 +505,7 @@ async def test_hooks_of_the_user_running_it_do_not_count(agent, repository, tmp_
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/pwned\n")
     hook.chmod(stat.S_IRWXU)
     flags = ["--agent", str(agent), "--allow", str(repository.bare.parent)]
-    async with companion(tmp_path, *flags, GIT_CONFIG_GLOBAL=str(config)) as sidecar, sidecar.client() as client:
+    async with running_sidecar(tmp_path, *flags, GIT_CONFIG_GLOBAL=str(config)) as sidecar, sidecar.client() as client:
         said = (await client.post("/git/clone", json={"attempt": "1", "url": str(repository.bare)})).json()
     assert said["success"]
     assert not (tmp_path / "pwned").exists()
@@ -537,7 +540,7 @@ async def test_no_other_command_and_no_option_is_run(sidecar, ask):
 
 
 async def test_a_sidecar_without_an_agent_says_so(tmp_path):
-    async with companion(tmp_path, "--command", "ls=ls") as sidecar, sidecar.client() as client:
+    async with running_sidecar(tmp_path, "--command", "ls=ls") as sidecar, sidecar.client() as client:
         answer = await client.post("/execute", json={"attempt": "1", "prompt": "x"})
         assert (answer.status_code, "has no agent" in answer.text) == (400, True)
 

@@ -181,7 +181,7 @@ async def examine(fronts: Sequence[Front], working: AbstractAsyncContextManager[
 
 
 @pytest.fixture
-async def ground(conn: Any) -> Any:
+async def tables_conn(conn: Any) -> Any:
     """The connection to a database with the tables of these tests."""
     await conn.execute(f"create table effect (id bigint); {ddl('ends', extra='act text, value text')}")
     return conn
@@ -201,25 +201,25 @@ async def remote(app: Howdah, worker: Howdah) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("executor", [*FUNCTIONS, "transactional"])
-async def test_jobs_get_the_state_their_endings_deserve(app, ground, executor):
-    await examine([Jobs(app, ground, executor)], working(app))
+async def test_jobs_get_the_state_their_endings_deserve(app, tables_conn, executor):
+    await examine([Jobs(app, tables_conn, executor)], working(app))
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
-async def test_rows_get_the_state_their_endings_deserve(app, ground, transactional):
-    await examine([Rows(app, ground, transactional=transactional)], working(app))
+async def test_rows_get_the_state_their_endings_deserve(app, tables_conn, transactional):
+    await examine([Rows(app, tables_conn, transactional=transactional)], working(app))
 
 
-async def test_over_http_jobs_and_rows_get_the_state_their_endings_deserve(app, ground):
+async def test_over_http_jobs_and_rows_get_the_state_their_endings_deserve(app, tables_conn):
     worker = Howdah()
     for each in (worker, app):
-        fronts = [*(Jobs(each, ground, executor) for executor in FUNCTIONS), Rows(each, ground)]
+        fronts = [*(Jobs(each, tables_conn, executor) for executor in FUNCTIONS), Rows(each, tables_conn)]
     await examine(fronts, remote(app, worker))
 
 
-async def test_control_a_batch_that_is_not_split_holds_up_its_neighbours(app, ground, monkeypatch):
+async def test_control_a_batch_that_is_not_split_holds_up_its_neighbours(app, tables_conn, monkeypatch):
     """Results are checked before they reach the database; without that it refuses this one."""
-    fronts = [Jobs(app, ground, "async")]
+    fronts = [Jobs(app, tables_conn, "async")]
     refused = [Ending("return", "raw: no JSON at all")]
     monkeypatch.setattr("howdah.arguments._ONE_VALUE", Unchecked)
     async with working(app):
@@ -230,10 +230,10 @@ async def test_control_a_batch_that_is_not_split_holds_up_its_neighbours(app, gr
         await check(fronts, refused, None)
 
 
-async def test_control_an_unchecked_result_changes_the_outcome_over_http(app, ground, monkeypatch):
+async def test_control_an_unchecked_result_changes_the_outcome_over_http(app, tables_conn, monkeypatch):
     worker = Howdah()
     for each in (worker, app):
-        fronts = [Jobs(each, ground, "async")]
+        fronts = [Jobs(each, tables_conn, "async")]
     monkeypatch.setattr("howdah.arguments._ONE_VALUE", Unchecked)
     async with remote(app, worker):
         with pytest.raises(AssertionError, match="what it deserves"):

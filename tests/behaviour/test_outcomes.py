@@ -333,7 +333,7 @@ async def test_a_process_task_runs_elsewhere(app, conn):
 
 
 @pytest.mark.parametrize(
-    ("deed", "words"),
+    ("function", "words"),
     [
         ("raises", "ValueError: on purpose"),
         ("exits", "SystemExit: 7"),
@@ -343,8 +343,8 @@ async def test_a_process_task_runs_elsewhere(app, conn):
         ("runs_out_of_memory", "MemoryError|SIGKILL|exited"),
     ],
 )
-async def test_whatever_happens_to_a_process_the_node_survives(app, conn, deed, words):
-    task = app.task(executor="process", max_attempts=1, name="deed")(getattr(process_handlers, deed))
+async def test_whatever_happens_to_a_process_the_node_survives(app, conn, function, words):
+    task = app.task(executor="process", max_attempts=1, name="deed")(getattr(process_handlers, function))
     made = await task.enqueue()
     fine = app.task(executor="process", name="fine")(process_handlers.where)
     after = await fine.enqueue(x=1)

@@ -26,10 +26,10 @@ def folder() -> Iterator[Path]:
 
     Not one of pytest's: each run of pytest closes the folder they are all in to everybody else.
     """
-    place = Path(tempfile.mkdtemp(prefix="howdah-test-", dir="/var/tmp"))
-    place.chmod(0o711)
-    yield place
-    shutil.rmtree(place)
+    directory = Path(tempfile.mkdtemp(prefix="howdah-test-", dir="/var/tmp"))
+    directory.chmod(0o711)
+    yield directory
+    shutil.rmtree(directory)
 
 
 def figures(output: str) -> dict[str, int]:

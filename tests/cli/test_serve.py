@@ -17,7 +17,7 @@ import pytest
 
 from howdah.postgres.database import Database
 from kit.command import Command, Jobs, eventually
-from kit.serve_process import QUICK, Control, ask, free_port, make_token
+from kit.serve_process import QUICK, ControlPlaneProcess, ask, free_port, make_token
 from table.ddl import ddl
 
 HEAD = "POST /jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n{}Content-Length: 14\r\nExpect: 100-continue\r\n\r\n"
@@ -37,7 +37,7 @@ def jobs(direct: Database) -> Iterator[Jobs]:
     jobs.close()
 
 
-def accepted(control: Control) -> int:
+def accepted(control: ControlPlaneProcess) -> int:
     """How many are connected to it."""
     found = psutil.Process(control.process.pid).net_connections()
     return sum(each.status == psutil.CONN_ESTABLISHED and each.laddr.port == control.port for each in found)
@@ -57,7 +57,7 @@ def register(url: str, token: str, **more: object) -> tuple[int, str]:
 def test_without_an_app_it_serves_jobs_of_any_kind(database: Database, jobs: Jobs) -> None:
     token = make_token(database, "work", "enqueue", "read")
 
-    with Control(dsn=database.dsn) as control:
+    with ControlPlaneProcess(dsn=database.dsn) as control:
         assert ask(control.url, "/health")[0] == ask(control.url, "/ready")[0] == 200
         assert ask(control.url, "/stats")[0] == 401
         id, credential = register(control.url, token)
@@ -89,7 +89,7 @@ app.schedule("often", greet.job("all"), cron="* * * * * *")
         conn.execute("insert into uploads (n) values (7)")
     token = make_token(database, "work", "enqueue")
 
-    with Control("-a", "own:app", dsn=database.dsn, folder=tmp_path) as control:
+    with ControlPlaneProcess("-a", "own:app", dsn=database.dsn, folder=tmp_path) as control:
         status, refusal = ask(control.url, "/jobs", token, {"kind": "greet", "args": {"nmae": "x"}})
         assert (status, "args" in refusal) == (400, True)
         id, credential = register(control.url, token, tables=["uploads"])
@@ -108,7 +108,7 @@ def test_a_signal_ends_it_promptly_and_lets_go_who_waits(
     token = make_token(database, "work")
     answers: list[int] = []
 
-    with Control("-a", "own:app", *QUICK, dsn=database.dsn, folder=tmp_path) as control:
+    with ControlPlaneProcess("-a", "own:app", *QUICK, dsn=database.dsn, folder=tmp_path) as control:
         url = control.url
 
         def wait_for_work(store: str) -> None:
@@ -136,7 +136,7 @@ def test_a_signal_ends_it_promptly_and_lets_go_who_waits(
 def test_what_was_asked_before_the_signal_is_still_answered(database: Database) -> None:
     token = make_token(database, "enqueue")
 
-    with Control(dsn=database.dsn) as control:
+    with ControlPlaneProcess(dsn=database.dsn) as control:
         host, port = "127.0.0.1", control.port
         with socket.create_connection((host, port)) as slow:
             begin(slow, token)
@@ -151,7 +151,7 @@ def test_what_was_asked_before_the_signal_is_still_answered(database: Database) 
 def test_the_second_signal_ends_it_at_once(database: Database) -> None:
     token = make_token(database, "enqueue")
 
-    with Control(dsn=database.dsn) as control:
+    with ControlPlaneProcess(dsn=database.dsn) as control:
         with socket.create_connection(("127.0.0.1", control.port)) as slow:
             begin(slow, token)
             control.send(signal.SIGTERM)
@@ -166,7 +166,7 @@ def test_the_second_signal_ends_it_at_once(database: Database) -> None:
 
 def test_a_request_that_never_ends_does_not_keep_it(database: Database) -> None:
     with (
-        Control("--auth", "none", dsn=database.dsn) as control,
+        ControlPlaneProcess("--auth", "none", dsn=database.dsn) as control,
         socket.create_connection(("127.0.0.1", control.port)) as slow,
     ):
         begin(slow)
@@ -189,7 +189,7 @@ def test_a_request_that_never_ends_does_not_keep_it(database: Database) -> None:
     ],
 )
 def test_what_cannot_work_ends_with_code_2(database: Database, words: tuple[str, ...], said: str) -> None:
-    with Control(*words, dsn=database.dsn) as control:
+    with ControlPlaneProcess(*words, dsn=database.dsn) as control:
         assert control.ends() == 2
         assert said in control.output
         assert "Traceback" not in control.output
@@ -198,14 +198,14 @@ def test_what_cannot_work_ends_with_code_2(database: Database, words: tuple[str,
 def test_a_port_that_is_taken_ends_it_with_code_2(database: Database) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        Control(port=taken.getsockname()[1], dsn=database.dsn) as second,
+        ControlPlaneProcess(port=taken.getsockname()[1], dsn=database.dsn) as second,
     ):
         assert second.ends() == 2
         assert "it is in use; choose another with --port" in second.output
 
 
 def test_without_a_schema_it_ends_with_code_4(database: Database) -> None:
-    with Control("--schema", "elsewhere", dsn=database.dsn) as control:
+    with ControlPlaneProcess("--schema", "elsewhere", dsn=database.dsn) as control:
         assert control.ends() == 4
         assert "run `howdah migrate`" in control.output
 
@@ -213,10 +213,10 @@ def test_without_a_schema_it_ends_with_code_4(database: Database) -> None:
 def test_without_a_database_it_waits_a_while_and_ends_with_code_3() -> None:
     dsn = f"postgresql://me:secret@127.0.0.1:{free_port()}/app"
 
-    with Control("--wait", "1s", dsn=dsn) as control:
+    with ControlPlaneProcess("--wait", "1s", dsn=dsn) as control:
         assert control.ends() == 3
         assert "secret" not in control.output
-    with Control(dsn=dsn) as control:
+    with ControlPlaneProcess(dsn=dsn) as control:
         control.says("connect failed")
         control.send(signal.SIGTERM)
         assert control.ends() == 0
@@ -225,7 +225,7 @@ def test_without_a_database_it_waits_a_while_and_ends_with_code_3() -> None:
 def test_the_settings_say_which_keys_of_a_result_are_shown(database: Database) -> None:
     token = make_token(database, "work", "enqueue", "read")
 
-    with Control(dsn=database.dsn, HOWDAH_REDACT="iban") as control:
+    with ControlPlaneProcess(dsn=database.dsn, HOWDAH_REDACT="iban") as control:
         url = control.url
         id, credential = register(url, token)
         _, made = ask(url, "/jobs", token, {"kind": "nap"})
@@ -254,7 +254,7 @@ def test_settings_come_from_the_file_and_the_environment(database: Database, tmp
 def test_it_speaks_tls(database: Database, certificate: tuple[Path, Path]) -> None:
     cert, key = certificate
 
-    with Control("--cert", str(cert), "--key", str(key), dsn=database.dsn) as control:
+    with ControlPlaneProcess("--cert", str(cert), "--key", str(key), dsn=database.dsn) as control:
         assert control.url.startswith("https://127.0.0.1:")
         trust = ssl.create_default_context(cafile=cert)
         plain = socket.create_connection(("127.0.0.1", control.port))
@@ -266,7 +266,7 @@ def test_it_speaks_tls(database: Database, certificate: tuple[Path, Path]) -> No
 def test_two_of_them_share_the_work(database: Database, jobs: Jobs) -> None:
     token = make_token(database, "work", "enqueue")
 
-    with Control(dsn=database.dsn) as one, Control(dsn=database.dsn) as two:
+    with ControlPlaneProcess(dsn=database.dsn) as one, ControlPlaneProcess(dsn=database.dsn) as two:
         id, credential = register(one.url, token)
         assert ask(one.url, "/jobs", token, {"kind": "nap"})[0] == 201
         _, claimed = ask(two.url, f"/workers/{id}/claim", credential, {"wait": 5})

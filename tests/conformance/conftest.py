@@ -23,7 +23,7 @@ from howdah.table.store import TableStore
 from table.ddl import ddl
 
 
-class Ground(Protocol):
+class StoreSetup(Protocol):
     """What the suite needs besides the store itself."""
 
     transactions: bool
@@ -43,7 +43,7 @@ class Ground(Protocol):
 
 
 @dataclass
-class JobGround:
+class JobSetup:
     transactions: ClassVar[bool] = True
     app: Howdah
     database: Any
@@ -85,7 +85,7 @@ WORDS = {"processing": "running", "errored": "queued", "completed": "done", "can
 
 
 @dataclass
-class TableGround:
+class TableSetup:
     transactions: ClassVar[bool] = True
     app: Howdah
     database: Any
@@ -135,7 +135,7 @@ class OverHttp(RemoteStore):
 
 
 @dataclass
-class FleetJobGround(JobGround):
+class RemoteJobSetup(JobSetup):
     """The same jobs; the store has no database."""
 
     transactions: ClassVar[bool] = False
@@ -147,15 +147,15 @@ class FleetJobGround(JobGround):
         return OverHttp(Member(client), wait=1, poll=1)
 
     async def reset(self, store: Any) -> int:
-        keeper = await JobGround.store(self, 0)
+        keeper = await JobSetup.store(self, 0)
         try:
-            return await JobGround.reset(self, keeper)
+            return await JobSetup.reset(self, keeper)
         finally:
             await keeper.close()
 
 
 @dataclass
-class FleetTableGround(TableGround):
+class RemoteTableSetup(TableSetup):
     """The same table; the store has no database."""
 
     transactions: ClassVar[bool] = False
@@ -171,21 +171,21 @@ class FleetTableGround(TableGround):
         async with self.turn:  # all of them look at the table through one connection
             # the control plane has just started, and right after an outage no row of its workers is reset
             await self.conn.execute("update howdah.contact set since = since - interval '1 hour'")
-            keeper = await TableGround.store(self, 0)
+            keeper = await TableSetup.store(self, 0)
         try:
-            return await TableGround.reset(self, keeper)
+            return await TableSetup.reset(self, keeper)
         finally:
             await keeper.close()
 
 
-GROUNDS = {"jobs": JobGround, "table": TableGround, "fleet": FleetJobGround, "fleet-table": FleetTableGround}
+SETUPS = {"jobs": JobSetup, "table": TableSetup, "fleet": RemoteJobSetup, "fleet-table": RemoteTableSetup}
 
 
-@pytest.fixture(params=GROUNDS)
-async def ground(
+@pytest.fixture(params=SETUPS)
+async def store_setup(
     request: Any, app: Howdah, database: Any, conn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Any]:
-    """The place a store works on."""
+    """Rows or jobs for a store, in every kind."""
     over_http = request.param.startswith("fleet")
     pool = await database.pool(4)
     await conn.execute(ddl(extra="n int"))
@@ -195,7 +195,7 @@ async def ground(
             app.table("uploads")
             monkeypatch.setattr("howdah.control_plane.server.RESET_EVERY", 3600.0)  # the suite itself says when
             more["plane"] = await stack.enter_async_context(serving(app, offline_after=60.0))
-        async with settled(GROUNDS[request.param](app, database, conn, pool, **more)) as made:
+        async with settled(SETUPS[request.param](app, database, conn, pool, **more)) as made:
             yield made
     await app.close()
     pool.terminate()
@@ -203,7 +203,7 @@ async def ground(
 
 @asynccontextmanager
 async def settled(made: Any) -> AsyncIterator[Any]:
-    """A ground whose stores are closed in the end."""
+    """A setup whose stores are closed in the end."""
     stores = []
     plain = made.store
 

@@ -17,9 +17,9 @@ def ack(job, outcome=Outcome.OK, **facts):
     return Ack(job, outcome, 5, **facts)
 
 
-async def test_a_claim_takes_what_is_there_and_no_more_than_asked(ground):
-    await ground.put(5)
-    store = await ground.store(1)
+async def test_a_claim_takes_what_is_there_and_no_more_than_asked(store_setup):
+    await store_setup.put(5)
+    store = await store_setup.store(1)
 
     first, rest = await store.claim(2, {}), await store.claim(10, {})
     assert (len(first), len(rest)) == (2, 3)
@@ -28,12 +28,12 @@ async def test_a_claim_takes_what_is_there_and_no_more_than_asked(ground):
     assert rest[0].token > first[0].token
     assert {job.attempt for job in first + rest} == {1}
     assert await store.claim(10, {}) == []
-    assert await ground.states() == ["running"] * 5
+    assert await store_setup.states() == ["running"] * 5
 
 
-async def test_claims_exclude_each_other(ground):
-    await ground.put(60)
-    stores = [await ground.store(node) for node in range(1, 9)]
+async def test_claims_exclude_each_other(store_setup):
+    await store_setup.put(60)
+    stores = [await store_setup.store(node) for node in range(1, 9)]
 
     ids = []
     for _ in range(5):
@@ -43,70 +43,70 @@ async def test_claims_exclude_each_other(ground):
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-async def test_an_outcome_is_recorded(ground, outcome):
-    await ground.put(1)
-    store = await ground.store(1)
+async def test_an_outcome_is_recorded(store_setup, outcome):
+    await store_setup.put(1)
+    store = await store_setup.store(1)
     [job] = await store.claim(1, {})
 
     accepted = await store.ack([ack(job, outcome, delay=60.0, error="E", message="m")], [job.token])
     assert [each.outcome for each in accepted] == [outcome] or outcome is Outcome.POISON
-    assert await ground.states() == [OUTCOMES[outcome]]
+    assert await store_setup.states() == [OUTCOMES[outcome]]
 
 
-async def test_a_replayed_ack_is_accepted_and_changes_nothing(ground):
-    await ground.put(3)
-    store = await ground.store(1)
+async def test_a_replayed_ack_is_accepted_and_changes_nothing(store_setup):
+    await store_setup.put(3)
+    store = await store_setup.store(1)
     jobs = await store.claim(3, {})
     acks = [ack(job) for job in jobs]
 
     assert len(await store.ack(acks, [])) == 3
     assert len(await store.ack(acks, [jobs[0].token])) == 3, "the reply was lost, the outcome was not"
-    assert await ground.states() == ["done"] * 3
+    assert await store_setup.states() == ["done"] * 3
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-async def test_a_zombie_is_refused(ground, outcome):
-    await ground.put(1)
-    slow, fast = await ground.store(1), await ground.store(2)
+async def test_a_zombie_is_refused(store_setup, outcome):
+    await store_setup.put(1)
+    slow, fast = await store_setup.store(1), await store_setup.store(2)
     [late] = await slow.claim(1, {})
-    await ground.expire()
-    assert await ground.reset(fast) == 1
+    await store_setup.expire()
+    assert await store_setup.reset(fast) == 1
 
     assert await slow.ack([ack(late, outcome, error="E")], [late.token]) == [], "while it is queued"
     [fresh] = await fast.claim(1, {})
     assert fresh.token > late.token
     assert await slow.ack([ack(late, outcome, error="E")], [late.token]) == [], "while another holds it"
     assert await slow.release([late.token]) == 0
-    assert await ground.states() == ["running"]
+    assert await store_setup.states() == ["running"]
     assert len(await fast.ack([ack(fresh)], [fresh.token])) == 1
     assert await slow.ack([ack(late, outcome, error="E")], [late.token]) == [], "when it is done"
-    assert await ground.states() == ["done"]
-    assert await ground.resets() == 1
+    assert await store_setup.states() == ["done"]
+    assert await store_setup.resets() == 1
 
 
-async def test_a_zombie_cannot_commit(ground):
-    await ground.conn.execute("create table mark (n int)")
-    await ground.put(1)
-    slow, fast = await ground.store(1), await ground.store(2)
+async def test_a_zombie_cannot_commit(store_setup):
+    await store_setup.conn.execute("create table mark (n int)")
+    await store_setup.put(1)
+    slow, fast = await store_setup.store(1), await store_setup.store(2)
     [late] = await slow.claim(1, {})
-    await ground.expire()
-    await ground.reset(fast)
+    await store_setup.expire()
+    await store_setup.reset(fast)
     await fast.claim(1, {})
 
     async def body(tx):
         await tx.execute("insert into mark values (1)")
 
-    with pytest.raises(LeaseLost if ground.transactions else ConfigError):
+    with pytest.raises(LeaseLost if store_setup.transactions else ConfigError):
         await slow.transact(late, body)
-    assert await ground.conn.fetchval("select count(*) from mark") == 0
-    assert await ground.states() == ["running"]
+    assert await store_setup.conn.fetchval("select count(*) from mark") == 0
+    assert await store_setup.states() == ["running"]
 
 
-async def test_a_transaction_commits_with_the_outcome_or_does_not_begin(ground):
+async def test_a_transaction_commits_with_the_outcome_or_does_not_begin(store_setup):
     """Without a database it is refused in words, before anything ran, and the job is still the worker's to report."""
-    await ground.conn.execute("create table mark (n int)")
-    await ground.put(1)
-    store = await ground.store(1)
+    await store_setup.conn.execute("create table mark (n int)")
+    await store_setup.put(1)
+    store = await store_setup.store(1)
     [job] = await store.claim(1, {})
 
     begun = []
@@ -114,96 +114,96 @@ async def test_a_transaction_commits_with_the_outcome_or_does_not_begin(ground):
     async def body(tx):
         begun.append(tx)
         await tx.execute("insert into mark values (1)")
-        assert await ground.states() == ["running"]
+        assert await store_setup.states() == ["running"]
 
-    if ground.transactions:
+    if store_setup.transactions:
         await store.transact(job, body)
     else:
         with pytest.raises(ConfigError, match="transactional, and this worker has no database; "):
             await store.transact(job, body)
-        assert await ground.states() == ["running"]
+        assert await store_setup.states() == ["running"]
         assert len(await store.ack([ack(job)], [job.token])) == 1
-    marks = 1 if ground.transactions else 0
-    assert len(begun) == await ground.conn.fetchval("select count(*) from mark") == marks
-    assert await ground.states() == ["done"]
+    marks = 1 if store_setup.transactions else 0
+    assert len(begun) == await store_setup.conn.fetchval("select count(*) from mark") == marks
+    assert await store_setup.states() == ["done"]
 
 
-async def test_a_release_charges_nothing_and_keeps_the_place(ground):
-    await ground.put(2)
-    store = await ground.store(1)
+async def test_a_release_charges_nothing_and_keeps_the_place(store_setup):
+    await store_setup.put(2)
+    store = await store_setup.store(1)
     [first] = await store.claim(1, {})
 
     assert await store.release([first.token]) == 1
-    assert await ground.states() == ["queued"] * 2
-    await ground.reset(store)
+    assert await store_setup.states() == ["queued"] * 2
+    await store_setup.reset(store)
     again = await store.claim(2, {})
     assert again[0].id == first.id
     assert {job.attempt for job in again} == {1}
-    assert await ground.resets() == 0
+    assert await store_setup.resets() == 0
 
 
-async def test_a_release_hands_back_only_what_is_left(ground):
-    await ground.put(3)
-    store = await ground.store(1)
+async def test_a_release_hands_back_only_what_is_left(store_setup):
+    await store_setup.put(3)
+    store = await store_setup.store(1)
     jobs = await store.claim(3, {})
     await store.ack([ack(jobs[0])], [])
 
     assert await store.release([jobs[0].token]) == 2
-    assert await ground.states() == ["done", "queued", "queued"]
+    assert await store_setup.states() == ["done", "queued", "queued"]
 
 
-async def test_a_reset_keeps_what_is_done(ground):
-    await ground.put(4)
-    store = await ground.store(1)
+async def test_a_reset_keeps_what_is_done(store_setup):
+    await store_setup.put(4)
+    store = await store_setup.store(1)
     jobs = await store.claim(4, {})
     await store.ack([ack(jobs[0]), ack(jobs[1], Outcome.FAILED, error="E")], [])
-    await ground.expire()
+    await store_setup.expire()
 
-    assert await ground.reset(store) == 2
-    assert await ground.states() == ["done", "failed", "queued", "queued"]
+    assert await store_setup.reset(store) == 2
+    assert await store_setup.states() == ["done", "failed", "queued", "queued"]
 
 
-async def test_a_lease_is_reset_once_when_many_try(ground):
-    await ground.put(20)
-    store = await ground.store(1)
+async def test_a_lease_is_reset_once_when_many_try(store_setup):
+    await store_setup.put(20)
+    store = await store_setup.store(1)
     for _ in range(4):
         await store.claim(5, {})
-    await ground.expire()
-    others = [await ground.store(node) for node in range(2, 8)]
+    await store_setup.expire()
+    others = [await store_setup.store(node) for node in range(2, 8)]
 
-    assert sum(await asyncio.gather(*(ground.reset(each) for each in others))) == 20
-    assert await ground.resets() == 20
+    assert sum(await asyncio.gather(*(store_setup.reset(each) for each in others))) == 20
+    assert await store_setup.resets() == 20
 
 
-async def test_one_process_holds_a_job_under_a_lost_and_a_fresh_lease(ground):
-    await ground.put(1)
-    store = await ground.store(1)
+async def test_one_process_holds_a_job_under_a_lost_and_a_fresh_lease(store_setup):
+    await store_setup.put(1)
+    store = await store_setup.store(1)
     [late] = await store.claim(1, {})
-    await ground.expire()
-    await ground.reset(store)
+    await store_setup.expire()
+    await store_setup.reset(store)
     [fresh] = await store.claim(1, {})
     assert late.id == fresh.id
 
     accepted = await store.ack([ack(late), ack(fresh)], [late.token, fresh.token])
     assert [each.job.token for each in accepted] == [fresh.token]
-    assert await ground.states() == ["done"]
+    assert await store_setup.states() == ["done"]
 
 
-async def test_failed_attempts_are_counted(ground):
-    await ground.put(1)
-    store = await ground.store(1)
+async def test_failed_attempts_are_counted(store_setup):
+    await store_setup.put(1)
+    store = await store_setup.store(1)
     for attempt in (1, 2, 3):
         [job] = await store.claim(1, {})
         assert (job.attempt, job.is_last_attempt) == (attempt, attempt == 3)
         outcome = Outcome.FAILED if job.is_last_attempt else Outcome.RETRY
         await store.ack([ack(job, outcome, error="E", delay=0.0)], [job.token])
         await asyncio.sleep(0.06)
-    assert await ground.states() == ["failed"]
+    assert await store_setup.states() == ["failed"]
     assert await store.claim(1, {}) == []
 
 
-async def test_rest_ends_when_it_is_woken(ground):
-    store = await ground.store(1)
+async def test_rest_ends_when_it_is_woken(store_setup):
+    store = await store_setup.store(1)
     await store.claim(1, {})
     store.wake()
     for _ in range(2):

@@ -7,18 +7,18 @@ from typing import Any
 
 import psycopg
 import pytest
+from foreign_connections import FOREIGN_CONNECTIONS, AsyncForeignConnection, ForeignConnection
 from psycopg.rows import namedtuple_row
-from ways import WAYS, AsyncWay, Way
 
 from howdah import Howdah, Task
 from howdah.postgres.database import Database
 
 
-@pytest.fixture(params=WAYS, ids=lambda name: name.replace(" ", "-"))
-def way(request: pytest.FixtureRequest, direct: Database) -> Iterator[Way | AsyncWay]:
+@pytest.fixture(params=FOREIGN_CONNECTIONS, ids=lambda name: name.replace(" ", "-"))
+def foreign(request: pytest.FixtureRequest, direct: Database) -> Iterator[ForeignConnection | AsyncForeignConnection]:
     """A connection of another library, in every kind."""
-    with WAYS[request.param](direct.dsn) as way:
-        yield way
+    with FOREIGN_CONNECTIONS[request.param](direct.dsn) as foreign:
+        yield foreign
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def task(app: Howdah) -> Task[[str], None]:
 
 
 @pytest.fixture
-def look(direct: Database) -> Iterator[Any]:
+def observer(direct: Database) -> Iterator[Any]:
     """A connection of one's own to look into the tables with."""
     with psycopg.connect(direct.dsn, autocommit=True, row_factory=namedtuple_row) as conn:
         yield conn

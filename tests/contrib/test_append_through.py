@@ -12,8 +12,8 @@ import psycopg
 import pytest
 import sqlalchemy
 from django.db import connections
+from foreign_connections import FOREIGN_CONNECTIONS, AsyncForeignConnection, ForeignConnection, engine_for
 from test_borrowed_connections import TEXTS, Undo
-from ways import WAYS, AsyncWay, Way, engine_for
 
 from howdah import ConfigError, EventError, Howdah, NewEvent, NoEvents, StreamConflict, Task, Transaction, telemetry
 from howdah.postgres.database import Database
@@ -29,22 +29,26 @@ class Said:
     text: str
 
 
-def events(look: Any) -> list[Any]:
-    return list(look.execute("select * from howdah.event order by position"))
+def events(observer: Any) -> list[Any]:
+    return list(observer.execute("select * from howdah.event order by position"))
 
 
 def test_a_commit_appends(
-    way: Way | AsyncWay, app: Howdah, task: Task[[str], None], look: Any, monkeypatch: pytest.MonkeyPatch
+    foreign: ForeignConnection | AsyncForeignConnection,
+    app: Howdah,
+    task: Task[[str], None],
+    observer: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(telemetry, "trace_context", lambda: TRACE)
     both = [Said("hello"), NewEvent(type="Heard", data={"by": 2}, meta={"via": "air"})]
-    with way.transaction():
-        way.enqueue(task, "hello")
-        made = way.append(app, "Talk-1", both, correlation="request 7", causation="click 3")
-        assert events(look) == []
-        assert look.execute(FRONTIER).fetchone() == (made.position, made.position - 2, True)
+    with foreign.transaction():
+        foreign.enqueue(task, "hello")
+        made = foreign.append(app, "Talk-1", both, correlation="request 7", causation="click 3")
+        assert events(observer) == []
+        assert observer.execute(FRONTIER).fetchone() == (made.position, made.position - 2, True)
 
-    said, heard = events(look)
+    said, heard = events(observer)
     assert (made.version, made.position) == (2, heard.position)
     assert (said.stream_type, said.stream_id, said.version, said.type) == ("Talk", "1", 1, "Said")
     assert (said.data, said.meta, said.schema_version) == ({"text": "hello"}, None, 1)
@@ -52,102 +56,114 @@ def test_a_commit_appends(
     assert {(each.correlation, each.causation, each.trace) for each in (said, heard)} == {
         ("request 7", "click 3", TRACE)
     }
-    assert look.execute("select distinct e.xmin = j.xmin from howdah.event e, howdah.job j").fetchall() == [(True,)]
-    assert look.execute(FRONTIER).fetchone() == (made.position, made.position, False)
+    assert observer.execute("select distinct e.xmin = j.xmin from howdah.event e, howdah.job j").fetchall() == [(True,)]
+    assert observer.execute(FRONTIER).fetchone() == (made.position, made.position, False)
 
 
-def test_a_rollback_leaves_no_event_and_no_hole_in_the_stream(way: Way | AsyncWay, app: Howdah, look: Any) -> None:
-    with suppress(Undo), way.transaction():
-        way.append(app, "Talk-1", Said("never"))
+def test_a_rollback_leaves_no_event_and_no_hole_in_the_stream(
+    foreign: ForeignConnection | AsyncForeignConnection, app: Howdah, observer: Any
+) -> None:
+    with suppress(Undo), foreign.transaction():
+        foreign.append(app, "Talk-1", Said("never"))
         raise Undo
-    assert events(look) == []
+    assert events(observer) == []
 
-    with way.transaction():
-        assert way.append(app, "Talk-1", Said("hello"), expect=0).version == 1
-    assert [event.data for event in events(look)] == [{"text": "hello"}]
+    with foreign.transaction():
+        assert foreign.append(app, "Talk-1", Said("hello"), expect=0).version == 1
+    assert [event.data for event in events(observer)] == [{"text": "hello"}]
 
 
-def test_another_version_than_expected_is_a_conflict(way: Way | AsyncWay, app: Howdah, look: Any) -> None:
-    with way.transaction():
-        way.append(app, "Talk-1", [Said("one"), Said("two")], expect=0)
+def test_another_version_than_expected_is_a_conflict(
+    foreign: ForeignConnection | AsyncForeignConnection, app: Howdah, observer: Any
+) -> None:
+    with foreign.transaction():
+        foreign.append(app, "Talk-1", [Said("one"), Said("two")], expect=0)
 
     for expected in (0, 1, 3):
-        with pytest.raises(StreamConflict) as caught, way.transaction():
-            way.append(app, "Talk-1", Said("never"), expect=expected)
+        with pytest.raises(StreamConflict) as caught, foreign.transaction():
+            foreign.append(app, "Talk-1", Said("never"), expect=expected)
         assert str(caught.value).startswith(f"stream Talk-1 is at version 2, not {expected}; read the stream again")
 
-    with way.transaction():
-        assert way.append(app, "Talk-1", Said("three"), expect=2).version == 3
-        assert way.append(app, "Talk-1", Said("four")).version == 4
-    assert [event.data["text"] for event in events(look)] == ["one", "two", "three", "four"]
+    with foreign.transaction():
+        assert foreign.append(app, "Talk-1", Said("three"), expect=2).version == 3
+        assert foreign.append(app, "Talk-1", Said("four")).version == 4
+    assert [event.data["text"] for event in events(observer)] == ["one", "two", "three", "four"]
 
 
-def test_a_conflict_takes_the_rows_of_its_transaction_along(way: Way | AsyncWay, app: Howdah, look: Any) -> None:
-    with suppress(StreamConflict), way.transaction():
-        way.append(app, "Talk-1", Said("with its transaction"))
-        way.append(app, "Talk-2", Said("never"), expect=7)
+def test_a_conflict_takes_the_rows_of_its_transaction_along(
+    foreign: ForeignConnection | AsyncForeignConnection, app: Howdah, observer: Any
+) -> None:
+    with suppress(StreamConflict), foreign.transaction():
+        foreign.append(app, "Talk-1", Said("with its transaction"))
+        foreign.append(app, "Talk-2", Said("never"), expect=7)
 
-    assert events(look) == []
+    assert events(observer) == []
 
 
-def test_no_events_are_refused_and_the_transaction_goes_on(way: Way | AsyncWay, app: Howdah, look: Any) -> None:
-    with way.transaction():
-        way.append(app, "Talk-1", Said("one"))
+def test_no_events_are_refused_and_the_transaction_goes_on(
+    foreign: ForeignConnection | AsyncForeignConnection, app: Howdah, observer: Any
+) -> None:
+    with foreign.transaction():
+        foreign.append(app, "Talk-1", Said("one"))
         with pytest.raises(NoEvents, match="no events were given"):
-            way.append(app, "Talk-1", [])
+            foreign.append(app, "Talk-1", [])
         with pytest.raises(EventError, match="a stream is named Type-id"):
-            way.append(app, "Talk", Said("never"))
+            foreign.append(app, "Talk", Said("never"))
         with pytest.raises(EventError, match="expect is None"):
-            way.append(app, "Talk-1", Said("never"), expect=-1)
+            foreign.append(app, "Talk-1", Said("never"), expect=-1)
         with pytest.raises(EventError, match="object cannot be an event"):
-            way.append(app, "Talk-1", object())
-        way.append(app, "Talk-1", Said("two"))
+            foreign.append(app, "Talk-1", object())
+        foreign.append(app, "Talk-1", Said("two"))
 
-    assert [event.data["text"] for event in events(look)] == ["one", "two"]
+    assert [event.data["text"] for event in events(observer)] == ["one", "two"]
 
 
-def test_texts_arrive_byte_for_byte(way: Way | AsyncWay, app: Howdah, look: Any) -> None:
-    with way.transaction():
+def test_texts_arrive_byte_for_byte(
+    foreign: ForeignConnection | AsyncForeignConnection, app: Howdah, observer: Any
+) -> None:
+    with foreign.transaction():
         for text in TEXTS:
-            way.append(app, f"Talk-{text.strip() or 1}".replace("\t", " ").replace("\n", " "), Said(text))
+            foreign.append(app, f"Talk-{text.strip() or 1}".replace("\t", " ").replace("\n", " "), Said(text))
 
-    assert [event.data["text"] for event in events(look)] == TEXTS
-    assert events(look)[2].stream_id == TEXTS[2]
+    assert [event.data["text"] for event in events(observer)] == TEXTS
+    assert events(observer)[2].stream_id == TEXTS[2]
 
 
 @pytest.mark.parametrize("schema", HOSTILE)
-def test_any_name_of_a_schema_works(schema: str, direct: Database, look: Any) -> None:
+def test_any_name_of_a_schema_works(schema: str, direct: Database, observer: Any) -> None:
     app = Howdah(direct.dsn, schema=schema)
     asyncio.run(app.migrate())
 
-    for name, open_way in WAYS.items():
-        with open_way(direct.dsn) as way, way.transaction():
-            way.append(app, f"Way-{name}", Said(name))
+    for name, open_way in FOREIGN_CONNECTIONS.items():
+        with open_way(direct.dsn) as foreign, foreign.transaction():
+            foreign.append(app, f"Way-{name}", Said(name))
 
-    rows = look.execute(f"select data ->> 'text' as text from {identifier(schema)}.event order by position")
-    assert [row.text for row in rows] == list(WAYS)
-    assert events(look) == []
+    rows = observer.execute(f"select data ->> 'text' as text from {identifier(schema)}.event order by position")
+    assert [row.text for row in rows] == list(FOREIGN_CONNECTIONS)
+    assert events(observer) == []
 
 
-def test_the_wrong_call_says_which_is_right(way: Way | AsyncWay, app: Howdah, look: Any) -> None:
-    name = type(way.conn).__name__
+def test_the_wrong_call_says_which_is_right(
+    foreign: ForeignConnection | AsyncForeignConnection, app: Howdah, observer: Any
+) -> None:
+    name = type(foreign.conn).__name__
 
-    if isinstance(way, AsyncWay):
+    if isinstance(foreign, AsyncForeignConnection):
         with pytest.raises(ConfigError, match=rf"^{name} is asynchronous; await append\("):
-            app.log.append_sync("Talk-1", Said("never"), conn=way.conn)
+            app.log.append_sync("Talk-1", Said("never"), conn=foreign.conn)
     else:
         with pytest.raises(ConfigError, match=f"^{name} is synchronous; call append_sync"):
-            asyncio.run(app.log.append("Talk-1", Said("never"), conn=way.conn))
+            asyncio.run(app.log.append("Talk-1", Said("never"), conn=foreign.conn))
 
     with pytest.raises(EventError, match="append_many needs a connection of asyncpg, got"):
-        asyncio.run(app.log.append_many([("Talk-1", Said("never"))], conn=way.conn))
-    assert events(look) == []
+        asyncio.run(app.log.append_many([("Talk-1", Said("never"))], conn=foreign.conn))
+    assert events(observer) == []
 
 
 # ---------------------------------------------------------------- not through a way
 
 
-def test_without_a_connection_it_commits_by_itself(app: Howdah, look: Any) -> None:
+def test_without_a_connection_it_commits_by_itself(app: Howdah, observer: Any) -> None:
     made = app.log.append_sync("Talk-1", [Said("one"), Said("two")], expect=0, correlation="request 7")
     assert made.version == 2
     with pytest.raises(StreamConflict, match="stream Talk-1 is at version 2, not 0"):
@@ -155,19 +171,19 @@ def test_without_a_connection_it_commits_by_itself(app: Howdah, look: Any) -> No
     with pytest.raises(NoEvents):
         app.log.append_sync("Talk-1", [])
 
-    assert [(event.version, event.correlation) for event in events(look)] == [(1, "request 7"), (2, "request 7")]
+    assert [(event.version, event.correlation) for event in events(observer)] == [(1, "request 7"), (2, "request 7")]
 
 
 @pytest.mark.anyio
-async def test_synchronous_code_below_an_event_loop_appends_too(app: Howdah, look: Any) -> None:
+async def test_synchronous_code_below_an_event_loop_appends_too(app: Howdah, observer: Any) -> None:
     made = await asyncio.to_thread(app.log.append_sync, "Talk-1", Said("from a thread"))
     await app.close()
 
-    assert [event.position for event in events(look)] == [made.position]
+    assert [event.position for event in events(observer)] == [made.position]
 
 
 @pytest.mark.anyio
-async def test_our_own_driver_is_awaited(app: Howdah, conn: Any, look: Any) -> None:
+async def test_our_own_driver_is_awaited(app: Howdah, conn: Any, observer: Any) -> None:
     for wrong in (conn, Transaction(conn)):
         with pytest.raises(ConfigError, match=rf"^{type(wrong).__name__} is asynchronous; await append\("):
             app.log.append_sync("Talk-1", Said("never"), conn=wrong)
@@ -176,10 +192,10 @@ async def test_our_own_driver_is_awaited(app: Howdah, conn: Any, look: Any) -> N
     await transaction.start()
     await app.log.append("Talk-1", Said("one"), conn=conn)
     await app.log.append("Talk-1", Said("two"), conn=Transaction(conn))
-    assert events(look) == []
+    assert events(observer) == []
     await transaction.commit()
 
-    assert [event.data["text"] for event in events(look)] == ["one", "two"]
+    assert [event.data["text"] for event in events(observer)] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -215,11 +231,11 @@ def test_errors_of_the_driver_reach_the_caller_as_they_are(app: Howdah, direct: 
             app.log.append_sync("Talk-1", Said("never"), conn=conn)
 
 
-def test_a_savepoint_survives_a_conflict(app: Howdah, direct: Database, look: Any) -> None:
+def test_a_savepoint_survives_a_conflict(app: Howdah, direct: Database, observer: Any) -> None:
     with psycopg.connect(direct.dsn) as conn, conn.transaction():
         app.log.append_sync("Talk-1", Said("one"), conn=conn)
         with suppress(StreamConflict), conn.transaction():
             app.log.append_sync("Talk-1", Said("never"), expect=0, conn=conn)
         app.log.append_sync("Talk-1", Said("two"), expect=1, conn=conn)
 
-    assert [event.data["text"] for event in events(look)] == ["one", "two"]
+    assert [event.data["text"] for event in events(observer)] == ["one", "two"]

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 import sqlalchemy
 from django.core.cache import cache
+from foreign_connections import engine_for
 from sqlalchemy import orm
-from ways import engine_for
 
 from howdah import ConfigError, Howdah, Task
 from howdah.contrib import colon, percent, wrap

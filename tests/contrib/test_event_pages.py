@@ -12,18 +12,18 @@ from howdah.postgres.database import Database
 
 
 @pytest.fixture
-def orders(look: Any) -> None:
-    look.execute("create table orders (id bigint generated always as identity primary key, item text not null)")
-    look.execute("insert into orders (item) values ('tea'), ('milk')")
+def orders(observer: Any) -> None:
+    observer.execute("create table orders (id bigint generated always as identity primary key, item text not null)")
+    observer.execute("insert into orders (item) values ('tea'), ('milk')")
 
 
-def told(look: Any) -> list[tuple[Any, ...]]:
-    rows = look.execute("select stream_type, stream_id, version, type, data from howdah.event order by position")
+def told(observer: Any) -> list[tuple[Any, ...]]:
+    rows = observer.execute("select stream_type, stream_id, version, type, data from howdah.event order by position")
     return [tuple(row) for row in rows]
 
 
 @pytest.mark.usefixtures("orders")
-def test_the_page_on_transactions(tmp_path: Path, direct: Database, look: Any) -> None:
+def test_the_page_on_transactions(tmp_path: Path, direct: Database, observer: Any) -> None:
     unfold("enqueue-in-your-transaction.md", tmp_path)
     script = """
 import os, psycopg, history
@@ -37,12 +37,12 @@ with psycopg.connect(os.environ["DATABASE_URL"]) as conn:
 """
     assert "once is enough" in run(tmp_path, direct, "-c", script)
 
-    assert told(look) == [("Order", "1", 1, "OrderPaid", {"cents": 450})]
-    assert look.execute("select kind, args from howdah.jobs").fetchall() == [("send_receipt", {"order_id": 1})]
+    assert told(observer) == [("Order", "1", 1, "OrderPaid", {"cents": 450})]
+    assert observer.execute("select kind, args from howdah.jobs").fetchall() == [("send_receipt", {"order_id": 1})]
 
 
 @pytest.mark.usefixtures("orders")
-def test_the_page_on_sqlalchemy(tmp_path: Path, direct: Database, look: Any) -> None:
+def test_the_page_on_sqlalchemy(tmp_path: Path, direct: Database, observer: Any) -> None:
     unfold("sqlalchemy.md", tmp_path)
     script = """
 import asyncio, os, asyncpg, psycopg, history, shop
@@ -61,15 +61,15 @@ asyncio.run(main())
 """
     run(tmp_path, direct, "-c", script)
 
-    assert told(look) == [
+    assert told(observer) == [
         ("Order", "1", 1, "OrderCancelled", {"reason": "cold"}),
         ("Order", "2", 1, "OrderRenamed", {"item": "cream"}),
     ]
-    assert look.execute("select id, item from orders").fetchall() == [(2, "cream")]
+    assert observer.execute("select id, item from orders").fetchall() == [(2, "cream")]
 
 
 @pytest.mark.usefixtures("orders")
-def test_the_page_on_django(tmp_path: Path, direct: Database, look: Any) -> None:
+def test_the_page_on_django(tmp_path: Path, direct: Database, observer: Any) -> None:
     for path, text in DJANGO.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text, encoding="utf-8")
@@ -86,5 +86,5 @@ except StreamConflict:
 """
     assert "the order stays" in run(tmp_path, direct, "-c", script)
 
-    assert told(look) == [("Order", "1", 1, "OrderCancelled", {"reason": "cold"})]
-    assert look.execute("select id from orders").fetchall() == [(2,)]
+    assert told(observer) == [("Order", "1", 1, "OrderCancelled", {"reason": "cold"})]
+    assert observer.execute("select id from orders").fetchall() == [(2,)]

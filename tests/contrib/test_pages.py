@@ -62,13 +62,13 @@ def run(folder: Path, database: Database, *command: str) -> str:
 
 
 @pytest.fixture
-def orders(look: Any) -> None:
-    look.execute("create table orders (id bigint generated always as identity primary key, item text not null)")
+def orders(observer: Any) -> None:
+    observer.execute("create table orders (id bigint generated always as identity primary key, item text not null)")
 
 
-def receipts(look: Any) -> list[tuple[int, str]]:
+def receipts(observer: Any) -> list[tuple[int, str]]:
     """Every order that has its job."""
-    rows = look.execute(
+    rows = observer.execute(
         "select o.id, o.item from orders o join howdah.jobs j on (j.args ->> 'order_id')::bigint = o.id"
         " where j.kind = 'send_receipt' and j.queue = 'mail' order by o.id, j.id"
     )
@@ -109,7 +109,7 @@ with transaction.atomic():
 
 @pytest.mark.parametrize("tab", PLACE_ORDERS)
 @pytest.mark.usefixtures("orders")
-def test_enqueue_in_your_transaction(tab: str, tmp_path: Path, direct: Database, look: Any) -> None:
+def test_enqueue_in_your_transaction(tab: str, tmp_path: Path, direct: Database, observer: Any) -> None:
     page = "enqueue-in-your-transaction.md"
     assert tabs((PAGES / page).read_text(encoding="utf-8")) == list(PLACE_ORDERS)
     for path, text in DJANGO.items():
@@ -121,11 +121,11 @@ def test_enqueue_in_your_transaction(tab: str, tmp_path: Path, direct: Database,
     run(tmp_path, direct, "-c", PLACE_ORDERS[tab])
 
     reminder = [(2, "milk")] if tab == "sync" else []
-    assert receipts(look) == [(1, "tea"), (2, "milk"), *reminder]
+    assert receipts(observer) == [(1, "tea"), (2, "milk"), *reminder]
 
 
 @pytest.mark.usefixtures("orders")
-def test_sqlalchemy(tmp_path: Path, direct: Database, look: Any) -> None:
+def test_sqlalchemy(tmp_path: Path, direct: Database, observer: Any) -> None:
     unfold("sqlalchemy.md", tmp_path)
 
     run(
@@ -151,11 +151,11 @@ ledger.place_order(engine, "cake")
 """,
     )
 
-    assert receipts(look) == [(1, "tea"), (2, "milk"), (3, "cake")]
+    assert receipts(observer) == [(1, "tea"), (2, "milk"), (3, "cake")]
 
 
 @pytest.mark.usefixtures("orders")
-def test_django(tmp_path: Path, direct: Database, look: Any) -> None:
+def test_django(tmp_path: Path, direct: Database, observer: Any) -> None:
     for path, text in DJANGO.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text, encoding="utf-8")
@@ -169,39 +169,39 @@ place_order("tea")
 asyncio.run(shop.worker.app.work(WorkerOptions(drain=True)))
 """
     assert "receipt for tea" in run(tmp_path, direct, "-c", work)
-    assert receipts(look) == [(1, "tea")]
+    assert receipts(observer) == [(1, "tea")]
 
     manage = ("-m", "django", "{}", "--settings", "shop.settings", "--pythonpath", ".")
     run(tmp_path, direct, *(part.format("makemigrations") for part in manage), "shop")
     said = run(tmp_path, direct, *(part.format("test") for part in manage), "--noinput")
     assert "Ran 1 test" in said
     name = conninfo_to_dict(direct.dsn)["dbname"]
-    assert look.execute("select from pg_database where datname = %s", [f"test_{name}"]).fetchall() == []
+    assert observer.execute("select from pg_database where datname = %s", [f"test_{name}"]).fetchall() == []
 
 
 @pytest.mark.superuser("the roles take from everybody the right to call functions")
-def test_sql(direct: Database, look: Any) -> None:
+def test_sql(direct: Database, observer: Any) -> None:
     role = f"howdah_test_producer_{os.getpid()}"
     for block in blocks("sql.md", "sql"):
-        look.execute(block.replace("producer", role))
+        observer.execute(block.replace("producer", role))
 
     try:
-        queues = look.execute("select queue, count(*) as jobs from howdah.jobs group by queue order by queue")
+        queues = observer.execute("select queue, count(*) as jobs from howdah.jobs group by queue order by queue")
         assert queues.fetchall() == [("default", 1), ("mail", 4)]
 
-        look.execute(f"set role {role}")
+        observer.execute(f"set role {role}")
         for more in ("", ", key => 'k'", ", key => 'k'", ", delay => 5", ", queue => 'new'"):
-            look.execute(f"select howdah.enqueue('a'{more})")
+            observer.execute(f"select howdah.enqueue('a'{more})")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            look.execute("delete from howdah.job")
+            observer.execute("delete from howdah.job")
     finally:
-        look.execute("reset role")
-        look.execute(f"drop owned by {role}")
-        look.execute(f"drop role {role}")
+        observer.execute("reset role")
+        observer.execute(f"drop owned by {role}")
+        observer.execute(f"drop role {role}")
 
 
-def test_sql_names_every_parameter_with_its_default(look: Any) -> None:
-    [(signature,)] = look.execute(
+def test_sql_names_every_parameter_with_its_default(observer: Any) -> None:
+    [(signature,)] = observer.execute(
         "select pg_get_function_arguments(oid) from pg_proc where pronamespace = 'howdah'::regnamespace"
         " and proname = 'enqueue'"
     )

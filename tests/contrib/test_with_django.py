@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, OperationalError, connection, connections, transaction
-from ways import Way, with_django
+from foreign_connections import ForeignConnection, with_django
 
 from howdah import ConfigError, Howdah, Task
 from howdah.contrib.with_django import fresh_connections
@@ -18,17 +18,17 @@ Note = Task[[str], None]
 
 
 @pytest.fixture(autouse=True)
-def django(direct: Database) -> Iterator[Way]:
+def django(direct: Database) -> Iterator[ForeignConnection]:
     """``django.db.connection``, led to the database of this test."""
-    with with_django(direct.dsn) as way:
-        yield way
+    with with_django(direct.dsn) as foreign:
+        yield foreign
 
 
-def texts(look: Any) -> list[str]:
-    return [text for (text,) in look.execute("select args ->> 'text' from howdah.jobs order by id")]
+def texts(observer: Any) -> list[str]:
+    return [text for (text,) in observer.execute("select args ->> 'text' from howdah.jobs order by id")]
 
 
-def test_a_job_rolls_back_with_its_atomic_block(task: Note, look: Any) -> None:
+def test_a_job_rolls_back_with_its_atomic_block(task: Note, observer: Any) -> None:
     with suppress(KeyError), transaction.atomic():
         task.using(conn=connection).enqueue_sync("dropped")
         raise KeyError
@@ -38,16 +38,16 @@ def test_a_job_rolls_back_with_its_atomic_block(task: Note, look: Any) -> None:
             task.using(conn=connection).enqueue_sync("dropped with its savepoint")
             raise KeyError
 
-    assert texts(look) == ["kept"]
+    assert texts(observer) == ["kept"]
 
 
-def test_outside_of_a_block_the_job_is_there_at_once(task: Note, look: Any) -> None:
+def test_outside_of_a_block_the_job_is_there_at_once(task: Note, observer: Any) -> None:
     task.using(conn=connections["default"]).enqueue_sync("hello")
 
-    assert texts(look) == ["hello"]
+    assert texts(observer) == ["hello"]
 
 
-def test_after_an_error_django_refuses_as_ever(task: Note, look: Any) -> None:
+def test_after_an_error_django_refuses_as_ever(task: Note, observer: Any) -> None:
     with transaction.atomic():
         with suppress(DatabaseError), transaction.atomic(savepoint=False), connection.cursor() as cursor:
             cursor.execute("select 1 / 0")
@@ -55,7 +55,7 @@ def test_after_an_error_django_refuses_as_ever(task: Note, look: Any) -> None:
             task.using(conn=connection).enqueue_sync("hello")
         transaction.set_rollback(True)
 
-    assert texts(look) == []
+    assert texts(observer) == []
 
 
 def test_another_database_is_refused_by_its_vendor(task: Note) -> None:
@@ -63,7 +63,7 @@ def test_another_database_is_refused_by_its_vendor(task: Note) -> None:
         task.using(conn=connections["lite"]).enqueue_sync("hello")
 
 
-def test_a_worker_runs_a_task_that_uses_the_database(app: Howdah, look: Any) -> None:
+def test_a_worker_runs_a_task_that_uses_the_database(app: Howdah, observer: Any) -> None:
     @app.task
     @fresh_connections
     def double(number: int) -> int:
@@ -75,11 +75,11 @@ def test_a_worker_runs_a_task_that_uses_the_database(app: Howdah, look: Any) -> 
         made = double.using(conn=connection).enqueue_sync(21)
     asyncio.run(drain(app))
 
-    row = look.execute("select state, result from howdah.jobs where id = %s", [made.id]).fetchone()
+    row = observer.execute("select state, result from howdah.jobs where id = %s", [made.id]).fetchone()
     assert row == ("done", 42)
 
 
-def test_a_broken_connection_is_replaced(look: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_connection_is_replaced(observer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connections["default"].settings_dict, "CONN_MAX_AGE", None)
 
     def backend() -> int:
@@ -88,7 +88,7 @@ def test_a_broken_connection_is_replaced(look: Any, monkeypatch: pytest.MonkeyPa
             return int(cursor.fetchone()[0])
 
     first = backend()
-    look.execute("select pg_terminate_backend(%s, 5000)", [first])
+    observer.execute("select pg_terminate_backend(%s, 5000)", [first])
     with pytest.raises(OperationalError):
         fresh_connections(backend)()
 

@@ -13,11 +13,11 @@ from howdah.postgres.database import Database
 Note = Task[[str], None]
 
 
-def test_in_autocommit_the_job_is_there_at_once(task: Note, direct: Database, look: Any) -> None:
+def test_in_autocommit_the_job_is_there_at_once(task: Note, direct: Database, observer: Any) -> None:
     with psycopg.connect(direct.dsn, autocommit=True) as conn:
         made = task.using(conn=conn).enqueue_sync("hello")
 
-        assert look.execute("select id from howdah.jobs").fetchall() == [(made.id,)]
+        assert observer.execute("select id from howdah.jobs").fetchall() == [(made.id,)]
         assert conn.info.transaction_status is TransactionStatus.IDLE
 
 
@@ -38,21 +38,21 @@ def test_the_connection_stays_as_it_was(task: Note, direct: Database) -> None:
         assert (conn.prepare_threshold, conn.isolation_level) == (None, psycopg.IsolationLevel.REPEATABLE_READ)
 
 
-def test_a_savepoint_takes_its_own_job_back_only(task: Note, direct: Database, look: Any) -> None:
+def test_a_savepoint_takes_its_own_job_back_only(task: Note, direct: Database, observer: Any) -> None:
     with psycopg.connect(direct.dsn) as conn, conn.transaction():
         task.using(conn=conn).enqueue_sync("kept")
         with conn.transaction(force_rollback=True):
             task.using(conn=conn).enqueue_sync("dropped")
 
-    assert look.execute("select args ->> 'text' from howdah.jobs").fetchall() == [("kept",)]
+    assert observer.execute("select args ->> 'text' from howdah.jobs").fetchall() == [("kept",)]
 
 
-def test_it_works_inside_a_pipeline(task: Note, direct: Database, look: Any) -> None:
+def test_it_works_inside_a_pipeline(task: Note, direct: Database, observer: Any) -> None:
     with psycopg.connect(direct.dsn) as conn, conn.pipeline():
         for number in range(20):
             assert task.using(conn=conn).enqueue_sync(str(number)).fresh
 
-    assert look.execute("select count(*) from howdah.jobs").fetchone() == (20,)
+    assert observer.execute("select count(*) from howdah.jobs").fetchone() == (20,)
 
 
 def test_errors_are_those_of_psycopg(task: Note, direct: Database) -> None:
@@ -64,9 +64,9 @@ def test_errors_are_those_of_psycopg(task: Note, direct: Database) -> None:
 
 
 @pytest.mark.anyio
-async def test_async_connections_are_awaited(task: Note, direct: Database, look: Any) -> None:
+async def test_async_connections_are_awaited(task: Note, direct: Database, observer: Any) -> None:
     async with await psycopg.AsyncConnection.connect(direct.dsn) as conn:
         made = await task.using(conn=conn).enqueue("hello")
         assert conn.info.transaction_status is TransactionStatus.INTRANS
 
-    assert look.execute("select id from howdah.jobs").fetchall() == [(made.id,)]
+    assert observer.execute("select id from howdah.jobs").fetchall() == [(made.id,)]

@@ -18,7 +18,7 @@ from howdah_agent.executors import builds
 from howdah_agent.executors.sidecar import sidecar
 from kit.control_plane import run_remote_node, serving
 from kit.node import ended, eventually, job, node
-from kit.sidecar import TOKEN, Repository, companion
+from kit.sidecar import TOKEN, Repository, running_sidecar
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ async def beside(repository, tmp_path):
     agent.chmod(0o755)
     flags = ["--agent", str(agent), "--allow", str(repository.bare.parent), "--kill-after", "0.3s"]
     flags += ["--command", "feature=sh -c 'echo feature $0 $1; echo $1 > $0'", "-c", "2"]
-    async with companion(tmp_path, *flags) as found:
+    async with running_sidecar(tmp_path, *flags) as found:
         yield found
 
 

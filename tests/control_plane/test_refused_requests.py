@@ -77,13 +77,13 @@ async def test_a_refusal_of_a_proxy_loses_nothing(plane: ControlPlane) -> None:
     [job] = await store.claim(1, {})
     for status in (401, 403, 404, 409, 410, 413, 502):
         member.client.status = status  # type: ignore[attr-defined]
-        for deed in (
+        for call in (
             lambda: store.record_run(job, RunRecord(state="running", spec=b"{}")),
             lambda: store.ack([Ack(job, Outcome.OK, 1)], [job.token]),
             lambda: store.claim(1, {}),
         ):
             with pytest.raises((RejectedByServer, ControlPlaneUnreachable), match=f"HTTP {status}"):
-                await deed()
+                await call()
         assert store.holds(job.token, job.id)
         assert member.joined == [], "nobody said that the worker is unknown"
     member.client.status = 0  # type: ignore[attr-defined]

@@ -60,7 +60,7 @@ def acking(outcome: str) -> Callable[[Worker, Any], Any]:
     return ack
 
 
-DEEDS: dict[str, tuple[Callable[[Worker, Any], Any], Callable[[Any], Any], Any]] = {
+ACTIONS: dict[str, tuple[Callable[[Worker, Any], Any], Callable[[Any], Any], Any]] = {
     "heartbeat": (beat, lambda body: body["fates"]["uploads"].get("kept", []), []),
     "release": (release, lambda body: body["jobs"], 0),
     "log": (say, lambda body: body["error"]["code"], "STALE"),
@@ -72,20 +72,20 @@ DEEDS: dict[str, tuple[Callable[[Worker, Any], Any], Callable[[Any], Any], Any]]
 """What somebody may say of a row, where the answer has it, and what that is when it is refused."""
 
 
-@pytest.mark.parametrize("deed", DEEDS)
-async def test_another_worker_with_the_right_token_changes_nothing(app: Howdah, conn: Any, deed: str) -> None:
-    do, look, refused = DEEDS[deed]
+@pytest.mark.parametrize("action", ACTIONS)
+async def test_another_worker_with_the_right_token_changes_nothing(app: Howdah, conn: Any, action: str) -> None:
+    do, read_answer, refused = ACTIONS[action]
     async with uploads(app, conn) as plane:
         owner, other = await worker_of(plane), await worker_of(plane)
         row = await claimed(owner)
         before = await conn.fetchrow(ROW)
 
-        assert look((await do(other, row)).body) == refused
+        assert read_answer((await do(other, row)).body) == refused
         assert await conn.fetchrow(ROW) == before
         assert (await owner.ack(report(row, "ok"), store="uploads")).body["accepted"] != []
         ended = await conn.fetchrow(ROW)
         assert ended["state"] == "completed"
-        assert look((await do(other, row)).body) == refused, "nor when it is over"
+        assert read_answer((await do(other, row)).body) == refused, "nor when it is over"
         assert await conn.fetchrow(ROW) == ended
 
 

@@ -29,9 +29,9 @@ def test_a_token_has_a_prefix_256_bits_and_a_checksum():
 
 
 @given(st.integers(8, 56), st.sampled_from(ALPHABET))
-def test_a_mistyped_token_is_known_by_sight(place, letter):
+def test_a_mistyped_token_is_known_by_sight(index, letter):
     token = make()
-    wrong = token[:place] + letter + token[place + 1 :]
+    wrong = token[:index] + letter + token[index + 1 :]
     assert is_token(wrong) == (wrong == token)
 
 

@@ -17,9 +17,11 @@ CSS = (files("howdah.dashboard") / "static" / "app.css").read_text(encoding="utf
 PATHS = sorted(re.sub(r"\{.*\}", "1", page.path) for page in PAGES if page.method == "GET" and page.path != "/live")
 LEAST = 4.5
 """The contrast that text of any size needs, by WCAG 2."""
-GROUNDS = ("ground", "paper", "raised", "sunken")
+BACKGROUNDS = ("ground", "paper", "raised", "sunken")
 READ_ON = [
-    (text, ground) for text in ("text", "soft", "faint", "accent-text", "good", "bad", "warn") for ground in GROUNDS
+    (text, background)
+    for text in ("text", "soft", "faint", "accent-text", "good", "bad", "warn")
+    for background in BACKGROUNDS
 ]
 BADGES = [(name, f"{name}-soft") for name in ("good", "bad", "warn", "calm")] + [("accent-text", "accent-soft")]
 
@@ -71,11 +73,11 @@ async def test_the_way_to_it_is_found_without_a_slash(browser):
 
 
 @pytest.mark.parametrize("theme", [":root {", ':root[data-theme="dark"]'], ids=["light", "dark"])
-@pytest.mark.parametrize(("text", "ground"), [*READ_ON, *BADGES])
-def test_text_can_be_read(theme, text, ground):
+@pytest.mark.parametrize(("text", "background"), [*READ_ON, *BADGES])
+def test_text_can_be_read(theme, text, background):
     colours = named(":root {") | named(theme)
 
-    assert contrast(colours[text], colours[ground]) >= LEAST
+    assert contrast(colours[text], colours[background]) >= LEAST
 
 
 def named(rule: str) -> dict[str, str]:

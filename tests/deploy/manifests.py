@@ -119,9 +119,11 @@ def check_container(name: str, container: Object, pod: Object) -> None:
         assert mount["name"] in volumes, f"{name}: no volume {mount['name']}"
     context = parsed(container["args"])
     if file := context.params.get("token_file"):
-        [place] = [mount for mount in container["volumeMounts"] if file.startswith(f"{mount['mountPath']}/")]
-        items = volumes[place["name"]]["secret"]["items"]
-        assert file.removeprefix(f"{place['mountPath']}/") in [item["path"] for item in items], f"{name}: no {file}"
+        [secret_mount] = [mount for mount in container["volumeMounts"] if file.startswith(f"{mount['mountPath']}/")]
+        items = volumes[secret_mount["name"]]["secret"]["items"]
+        assert file.removeprefix(f"{secret_mount['mountPath']}/") in [item["path"] for item in items], (
+            f"{name}: no {file}"
+        )
     check_probes(name, container, context)
 
 

@@ -39,7 +39,7 @@ def closed(ask: Ask) -> Callable[[int], Awaitable[list[str]]]:
     return closed
 
 
-class Long:
+class LongTask:
     """A task that runs until it is let go."""
 
     def __init__(self, app: Howdah, **options: Any) -> None:
@@ -67,5 +67,5 @@ class Long:
 
 
 @pytest.fixture
-def long(app: Howdah) -> Callable[..., Long]:
-    return lambda **options: Long(app, **options)
+def long(app: Howdah) -> Callable[..., LongTask]:
+    return lambda **options: LongTask(app, **options)

@@ -50,7 +50,7 @@ def test_six_consumers_over_fresh_nodes(nodes):
 
 @pytest.mark.parametrize("nodes", TABLES)
 def test_the_first_nodes_are_those_with_the_lowest_ids_whatever_the_order(nodes):
-    ids = [900 - 7 * place for place in range(nodes)]
+    ids = [900 - 7 * number for number in range(nodes)]
     backwards = dict(reversed(fresh().items()))
 
     assert table(assign(backwards, equal(ids)), sorted(ids)) == TABLES[nodes]
@@ -175,7 +175,7 @@ def test_among_equal_nodes_no_plan_moves_less(question):
     fewest, more = divmod(len(owners), len(able))
     held = sorted(loads({part: node for part, node in owners.items() if node in able}, able), reverse=True)
     # the nodes that have most keep one more than the others, so that they give the least
-    stay = sum(min(have, fewest + (place < more)) for place, have in enumerate(held))
+    stay = sum(min(have, fewest + (number < more)) for number, have in enumerate(held))
 
     assert moves(owners, assign(owners, able)) == len(owners) - stay
 

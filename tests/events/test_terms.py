@@ -13,7 +13,7 @@ import pytest
 from howdah.events.leader import AdvisoryLeadership, Leader, LeaseLeadership
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
-from kit.interleave import meet, trio
+from kit.interleave import meet, three_connections
 from kit.node import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -140,7 +140,7 @@ async def test_a_decision_and_a_new_term_take_turns(conn, direct, joined, statem
             return await conn.fetchval(STATEMENTS["assign"], ["view"], [0], [FIRST], *leader)
         return await conn.fetchval(STATEMENTS["reshape"], "view", 2, *leader)
 
-    async with trio(direct) as three:
+    async with three_connections(direct) as three:
         met = await meet(three, decide, taking(SECOND), commit=True)
         assert (bool(met.first), met.waited) == (True, True)
         assert met.second > term

@@ -12,12 +12,12 @@ from howdah.cli.output import explain
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from kit.command import Command
-from kit.lock_waits import Holder, Waits
+from kit.lock_waits import LockWaits, OpenEnqueue
 from kit.node import eventually
-from kit.node_processes import Farm, effect
+from kit.node_processes import NodeProcesses, effect
 from kit.node_processes import app as farm_app
 from kit.roles import owner, worker
-from kit.serve_process import Control
+from kit.serve_process import ControlPlaneProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +82,7 @@ async def _more(what, than):
 async def holder(direct):
     """Somebody of the role that migrates: when others began, not every role may see."""
     conn = await owner(worker(direct)).connect("holder")
-    holder = Holder(conn)
+    holder = OpenEnqueue(conn)
     await holder.hold()
     yield holder
     await conn.close()
@@ -110,11 +110,11 @@ async def test_a_migration_holds_up_nobody_and_nodes_of_the_release_before_go_on
     async def both_work(since):
         return await conn.fetchval("select count(distinct node) from howdah.done where id > $1", since) == 2
 
-    with Farm(database.dsn, SLOTS="4", LEASE="10") as farm:
-        nodes = [farm.start(), farm.start()]
+    with NodeProcesses(database.dsn, SLOTS="4", LEASE="10") as processes:
+        nodes = [processes.start(), processes.start()]
         busy = [asyncio.create_task(client()) for _ in range(3)]
         await eventually(lambda: both_work(0))
-        async with Waits(direct, besides="migrate") as waits:
+        async with LockWaits(direct, besides="migrate") as waits:
             [step] = await migrate.migrate(owner(database))
         assert step.number == coming
         assert await conn.fetchval("select max(number) from howdah.migration") == coming
@@ -147,7 +147,7 @@ async def test_a_migration_that_cannot_have_its_locks_changes_nothing_and_says_w
     database, direct, conn, coming, clients, holder
 ):
     enqueued = len(clients)
-    async with Waits(direct, besides="migrate") as waits:
+    async with LockWaits(direct, besides="migrate") as waits:
         with pytest.raises(SchemaError, match="is in use, nothing was changed: process") as refusal:
             await migrate.migrate(owner(database))
     said, code = explain(refusal.value)
@@ -160,7 +160,7 @@ async def test_a_migration_that_cannot_have_its_locks_changes_nothing_and_says_w
     assert await migrate.version(database, conn) == coming - 1
     assert len(clients) > enqueued, "they went on"
 
-    await holder.let_go()
+    await holder.commit()
     assert [step.number for step in await migrate.migrate(owner(database))] == [coming]
     assert await half_done(conn)
     assert await conn.fetchval("select count(*) from howdah.jobs where kind = 'held'") == 1
@@ -172,7 +172,7 @@ async def test_who_holds_the_locks_is_named_also_by_an_owner_who_cannot_see_sinc
     monkeypatch.setattr(migrate, "TRIES", 1)
     early, late = await direct.connect("early"), await direct.connect("late")
     for conn in (early, late):
-        await Holder(conn).hold()
+        await OpenEnqueue(conn).hold()
     with pytest.raises(SchemaError) as refusal:
         await migrate.migrate(Database(roles("howdah_owner")))
     said = f"process {early.get_server_pid()} (howdah early) has held locks on its tables; let that end"
@@ -187,7 +187,7 @@ async def test_a_lock_that_is_let_go_soon_is_waited_out(
 ):
     """The control: who tries once has to be called again."""
     monkeypatch.setattr(migrate, "TRIES", tries)
-    async with Waits(direct, besides="migrate") as waits:
+    async with LockWaits(direct, besides="migrate") as waits:
 
         async def held_up():
             return waits.held_up
@@ -201,7 +201,7 @@ async def test_a_lock_that_is_let_go_soon_is_waited_out(
         migrating = asyncio.create_task(migrate.migrate(owner(database)))
         await eventually(held_up)
         await eventually(gave_up)
-        await holder.let_go()
+        await holder.commit()
         if tries == 1:
             with pytest.raises(SchemaError):
                 await migrating
@@ -215,14 +215,14 @@ async def test_without_its_short_patience_a_migration_would_hold_up_everybody(
 ):
     """The control: this is what the bound above would see."""
     monkeypatch.setattr(migrate, "LOCK_TIMEOUT", "60s")
-    async with Waits(direct, besides="migrate") as waits:
+    async with LockWaits(direct, besides="migrate") as waits:
         migrating = asyncio.create_task(migrate.migrate(owner(database)))
 
         async def too_long():
             return waits.longest > STALL
 
         await eventually(too_long)
-        await holder.let_go()
+        await holder.commit()
         await migrating
 
 
@@ -298,7 +298,7 @@ async def test_nobody_starts_on_another_release_and_clients_go_on(direct, coming
     words = ("--schema", release)
     with (
         Command("worker", "-a", "kit.command_app:app", *words, dsn=schema.dsn) as worker,
-        Control(*words, dsn=schema.dsn) as control,
+        ControlPlaneProcess(*words, dsn=schema.dsn) as control,
     ):
         for process in (worker, control):
             assert process.ends() == 4, process.output

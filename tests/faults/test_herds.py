@@ -19,7 +19,7 @@ from howdah_lab.torture.proxy import Proxy
 from howdah_lab.torture.servers.ports import free_ports
 from howdah_lab.torture.servers.single import Single
 from kit.node import eventually, quick
-from kit.node_processes import Farm, plain
+from kit.node_processes import NodeProcesses, plain
 from kit.node_processes import app as farm_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
@@ -200,9 +200,9 @@ def test_no_wait_is_longer_than_what_nodes_have_to_be_back():
 async def test_ten_thousand_jobs_due_in_one_second_are_drained_without_a_deadlock(database, conn):
     farm_app.connect_to(database.dsn)
     before = await deadlocks(conn)
-    with Farm(database.dsn, SLOTS="10", LEASE="30") as farm:
+    with NodeProcesses(database.dsn, SLOTS="10", LEASE="30") as processes:
         for _ in range(3):
-            farm.start()
+            processes.start()
         await eventually(lambda: _nodes(conn, 3), 60)
         # all due at the same moment, in a queue that all of them serve
         due = await conn.fetchval("select clock_timestamp() + interval '4 seconds'")

@@ -13,8 +13,8 @@ import pytest
 
 from howdah.outcome import Outcome
 from howdah.postgres.database import Database
-from kit.interleave import Form, Meetings, Trio, fresh_database, meet, switch_off, trio
-from kit.interleave_jobs import ACTS, FORMS, Ground, acking, lay
+from kit.interleave import Form, Interleavings, ThreeConnections, fresh_database, meet, switch_off, three_connections
+from kit.interleave_jobs import ACTS, FORMS, PreparedJobs, acking, lay
 from kit.job_invariants import wrongs
 
 pytestmark = pytest.mark.anyio
@@ -31,26 +31,26 @@ def shared_database(server: Any, template: str) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="module")
-async def three(shared_database: Database) -> AsyncIterator[Trio]:
-    async with trio(shared_database) as conns:
+async def three(shared_database: Database) -> AsyncIterator[ThreeConnections]:
+    async with three_connections(shared_database) as conns:
         yield conns
 
 
 @pytest.fixture(scope="module")
-async def meetings(three: Trio) -> Meetings:
-    return Meetings(three, lay)
+async def interleavings(three: ThreeConnections) -> Interleavings:
+    return Interleavings(three, lay)
 
 
-def is_true(form: Form, said: Any, after: dict[str, Any], ground: Ground, *, passed_by: bool) -> bool:
+def is_true(form: Form, said: Any, after: dict[str, Any], prepared: PreparedJobs, *, passed_by: bool) -> bool:
     """Whether what the last one was told is what the tables say."""
     held = any(lease[0] == "the lease" for lease in after["leases"])
     over = {row[0]: row[1] for row in after["done"]}
     ready = {row[0] for row in after["ready"]}
-    told = {id - ground.ids[0]: what for id, what in said.items()} if isinstance(said, dict) else {}
+    told = {id - prepared.ids[0]: what for id, what in said.items()} if isinstance(said, dict) else {}
     match form.act:
         case "heartbeat":
             # a lease that the first act holds is passed by; the next heartbeat hears what became of it
-            return said == [] if held or passed_by else bool(said == [ground.token])
+            return said == [] if held or passed_by else bool(said == [prepared.token])
         case "cancel":
             ended = [at for at, what in told.items() if what == "cancelled"]
             asked = [at for at, what in told.items() if what == "asked"]
@@ -69,29 +69,29 @@ def is_true(form: Form, said: Any, after: dict[str, Any], ground: Ground, *, pas
             return True
 
 
-async def zombie(conn: Any, ground: Ground) -> None:
+async def zombie(conn: Any, prepared: PreparedJobs) -> None:
     """Say once more what became of the jobs; under a lease that is over it changes nothing."""
-    before = await ground.portrait(conn)
+    before = await prepared.portrait(conn)
     if all(lease[0] != "the lease" for lease in before["leases"]):
         for outcome in (Outcome.OK, Outcome.RETRY, Outcome.RELEASED):
-            await acking(dict.fromkeys((4, 5, 6, 7), outcome), last=True)(ground, conn)
-            assert await ground.portrait(conn) == before, outcome
+            await acking(dict.fromkeys((4, 5, 6, 7), outcome), last=True)(prepared, conn)
+            assert await prepared.portrait(conn) == before, outcome
 
 
 @pytest.mark.parametrize("second", ACTS)
 @pytest.mark.parametrize("first", ACTS)
-async def test_two_acts_meet(three: Trio, meetings: Meetings, first: str, second: str):
+async def test_two_acts_meet(three: ThreeConnections, interleavings: Interleavings, first: str, second: str):
     for one in [form for form in FORMS if form.act == first]:
         for other in [form for form in FORMS if form.act == second]:
             for commit in (True, False):
                 if (str(one), str(other)) in NEVER:
                     continue
-                ground, met, after = await meetings.hold(one, other, commit=commit)
+                prepared, met, after = await interleavings.hold(one, other, commit=commit)
                 passed_by = other.passes_by(one)
-                assert is_true(other, met.second, after, ground, passed_by=passed_by), (
+                assert is_true(other, met.second, after, prepared, passed_by=passed_by), (
                     f"{one}, {other}: {met}, left {after}"
                 )
-                await zombie(three.watch, ground)
+                await zombie(three.watch, prepared)
 
 
 # -------------------------------------------------------------------- with a guard switched off
@@ -115,10 +115,10 @@ CONTROLS = {
 async def test_what_a_guard_is_good_for(direct: Database, control: str, guarded: bool):
     function, guard, instead, *names = CONTROLS[control]
     first, second = (next(form for form in FORMS if str(form) == name) for name in names)
-    async with trio(direct) as three:
+    async with three_connections(direct) as three:
         if not guarded:
             await switch_off(three.watch, function, *(text.format(schema='"howdah"') for text in (guard, instead)))
-        ground = await lay(three.watch)
-        await meet(three, lambda conn: first.do(ground, conn), lambda conn: second.do(ground, conn), commit=True)
-        await ground.portrait(three.watch)
+        prepared = await lay(three.watch)
+        await meet(three, lambda conn: first.do(prepared, conn), lambda conn: second.do(prepared, conn), commit=True)
+        await prepared.portrait(three.watch)
         assert (await wrongs(three.watch) == []) == guarded

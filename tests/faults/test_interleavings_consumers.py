@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from howdah.postgres.database import Database
-from kit.interleave import Meetings, fresh_database, meet, switch_off, trio
+from kit.interleave import Interleavings, fresh_database, meet, switch_off, three_connections
 from kit.interleave_consumers import ACTS, AT, FORMS, TO, advance, fault, prepare, resetting
 
 pytestmark = pytest.mark.anyio
@@ -23,25 +23,25 @@ def shared_database(server: Any, template: str) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="module")
-async def meetings(shared_database: Database) -> AsyncIterator[Meetings]:
-    async with trio(shared_database) as three:
-        yield Meetings(three, (await prepare(three.watch)).lay)
+async def interleavings(shared_database: Database) -> AsyncIterator[Interleavings]:
+    async with three_connections(shared_database) as three:
+        yield Interleavings(three, (await prepare(three.watch)).lay)
 
 
 @pytest.mark.parametrize("second", ACTS)
 @pytest.mark.parametrize("first", ACTS)
-async def test_two_acts_meet(meetings: Meetings, first: str, second: str):
+async def test_two_acts_meet(interleavings: Interleavings, first: str, second: str):
     for one in [form for form in FORMS if form.act == first]:
         for other in [form for form in FORMS if form.act == second]:
             for commit in (True, False):
                 if {first, second} <= ALONE and first != second:
                     continue
-                await meetings.hold(one, other, commit=commit)
+                await interleavings.hold(one, other, commit=commit)
 
 
 async def test_a_batch_under_way_outlives_a_reset_to_where_it_stands(direct: Database):
     """Nothing was moved, and its events are applied once all the same."""
-    async with trio(direct) as three:
+    async with three_connections(direct) as three:
         stand = await (await prepare(three.watch)).lay(three.watch)
         met = await meet(three, lambda conn: resetting(AT)(stand, conn), lambda conn: advance(stand, conn), commit=True)
         (_, _, position, *_), _, applied = await stand.portrait(three.watch)
@@ -51,7 +51,7 @@ async def test_a_batch_under_way_outlives_a_reset_to_where_it_stands(direct: Dat
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
 async def test_what_the_lock_of_a_fault_is_good_for(direct: Database, guarded: bool):
-    async with trio(direct) as three:
+    async with three_connections(direct) as three:
         if not guarded:
             await switch_off(three.watch, "fault", "for no key update")
         stand = await (await prepare(three.watch)).lay(three.watch)

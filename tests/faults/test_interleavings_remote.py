@@ -9,7 +9,7 @@ import pytest
 from howdah.control_plane.reports import ReportRecorder
 from howdah.outcome import Ack, Outcome
 from howdah.postgres.database import Database
-from kit.interleave_jobs import Through, ack, lay
+from kit.interleave_jobs import SingleConnection, ack, lay
 from kit.job_invariants import wrongs
 
 pytestmark = pytest.mark.anyio
@@ -17,12 +17,12 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("first", [Outcome.RETRY, Outcome.SNOOZED, Outcome.RELEASED])
 async def test_who_gave_a_job_back_cannot_end_it_any_more(database: Database, conn: Any, first: Outcome):
-    ground = await lay(conn)
-    session: Any = Through(conn)
+    prepared = await lay(conn)
+    session: Any = SingleConnection(conn)
     recorder = ReportRecorder(database, session)
-    job = ground.held(6)
-    await ack(conn, ground.node, [Ack(job, first, 1, delay=1000.0, error="E")], [])
+    job = prepared.held(6)
+    await ack(conn, prepared.node, [Ack(job, first, 1, delay=1000.0, error="E")], [])
 
-    own = await recorder.covered(ground.node, [Ack(job, Outcome.OK, 1)])
-    assert await ack(conn, ground.node, own, []) == {}
-    assert await wrongs(conn, ground.ids) == []
+    own = await recorder.covered(prepared.node, [Ack(job, Outcome.OK, 1)])
+    assert await ack(conn, prepared.node, own, []) == {}
+    assert await wrongs(conn, prepared.ids) == []

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from howdah.postgres.database import Database
-from kit.interleave import Form, Trio, fresh_database, meet, switch_off, told, trio
-from kit.interleave_jobs import Ground, ack, acking_in_transaction, lay
+from kit.interleave import Form, ThreeConnections, fresh_database, meet, result_of, switch_off, three_connections
+from kit.interleave_jobs import PreparedJobs, ack, acking_in_transaction, lay
 from kit.interleave_repair import AGE, BESIDE, REPAIR
 from kit.job_invariants import wrongs
 
@@ -24,66 +24,66 @@ def shared_database(server: Any, template: str) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="module")
-async def three(shared_database: Database) -> AsyncIterator[Trio]:
-    async with trio(shared_database) as conns:
+async def three(shared_database: Database) -> AsyncIterator[ThreeConnections]:
+    async with three_connections(shared_database) as conns:
         yield conns
 
 
-async def aged(conn: Any) -> Ground:
-    ground = await lay(conn)
+async def aged(conn: Any) -> PreparedJobs:
+    prepared = await lay(conn)
     await conn.execute(AGE)
-    return ground
+    return prepared
 
 
-async def alone(three: Trio, form: Form) -> Any:
+async def alone(three: ThreeConnections, form: Form) -> Any:
     """What the act leaves behind without a repair beside it."""
-    ground = await aged(three.watch)
-    await told(form.do(ground, three.watch))
-    return await ground.portrait(three.watch)
+    prepared = await aged(three.watch)
+    await result_of(form.do(prepared, three.watch))
+    return await prepared.portrait(three.watch)
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "rolled back"])
 @pytest.mark.parametrize("form", BESIDE, ids=str)
-async def test_a_repair_beside_an_open_act_changes_nothing(three: Trio, form: Form, commit: bool):
+async def test_a_repair_beside_an_open_act_changes_nothing(three: ThreeConnections, form: Form, commit: bool):
     expected = await alone(three, form)
-    ground = await aged(three.watch)
-    before = await ground.portrait(three.watch)
-    met = await meet(three, lambda conn: form.do(ground, conn), lambda conn: REPAIR.do(ground, conn), commit=commit)
+    prepared = await aged(three.watch)
+    before = await prepared.portrait(three.watch)
+    met = await meet(three, lambda conn: form.do(prepared, conn), lambda conn: REPAIR.do(prepared, conn), commit=commit)
 
     assert (met.second, met.waited) == (NOTHING, False)
-    assert await ground.portrait(three.watch) == (expected if commit else before)
-    assert await REPAIR.do(ground, three.watch) == NOTHING, "nor afterwards"
+    assert await prepared.portrait(three.watch) == (expected if commit else before)
+    assert await REPAIR.do(prepared, three.watch) == NOTHING, "nor afterwards"
     assert await wrongs(three.watch) == []
 
 
 @pytest.mark.parametrize("form", BESIDE, ids=str)
-async def test_an_act_beside_an_open_repair_neither_waits_nor_changes(three: Trio, form: Form):
+async def test_an_act_beside_an_open_repair_neither_waits_nor_changes(three: ThreeConnections, form: Form):
     expected = await alone(three, form)
-    ground = await aged(three.watch)
-    met = await meet(three, lambda conn: REPAIR.do(ground, conn), lambda conn: form.do(ground, conn), commit=True)
+    prepared = await aged(three.watch)
+    met = await meet(three, lambda conn: REPAIR.do(prepared, conn), lambda conn: form.do(prepared, conn), commit=True)
 
     assert (met.first, met.waited) == (NOTHING, False)
-    assert await ground.portrait(three.watch) == expected
+    assert await prepared.portrait(three.watch) == expected
     assert await wrongs(three.watch) == []
 
 
 @pytest.mark.parametrize("first", ["repair", "report"])
-async def test_a_lease_that_repair_ends_may_be_reported_as_over_at_the_same_moment(three: Trio, first: str):
-    ground = await aged(three.watch)
+async def test_a_lease_that_repair_ends_may_be_reported_as_over_at_the_same_moment(three: ThreeConnections, first: str):
+    prepared = await aged(three.watch)
     for shared_database in (4, 5, 6, 7):
-        await acking_in_transaction("ack_in_transaction", shared_database)(ground, three.watch)
+        await acking_in_transaction("ack_in_transaction", shared_database)(prepared, three.watch)
     await three.watch.execute("update howdah.lease set expires_at = now() + interval '1 hour'")
-    assert await REPAIR.do(ground, three.watch) == NOTHING, "the last job has just ended: its node is about to say so"
+    assert await REPAIR.do(prepared, three.watch) == NOTHING, "the last job has just ended: its node is about to say so"
     await three.watch.execute(AGE)
 
     def repair(conn: Any) -> Any:
-        return REPAIR.do(ground, conn)
+        return REPAIR.do(prepared, conn)
 
     def report(conn: Any) -> Any:
-        return ack(conn, ground.node, [], [ground.token])
+        return ack(conn, prepared.node, [], [prepared.token])
 
-    deeds = (repair, report) if first == "repair" else (report, repair)
-    met = await meet(three, *deeds, commit=True)
+    order = (repair, report) if first == "repair" else (report, repair)
+    met = await meet(three, *order, commit=True)
     repaired = met.first if first == "repair" else met.second
 
     assert repaired["leases"] == (1 if first == "repair" else 0)
@@ -94,9 +94,9 @@ async def test_a_lease_that_repair_ends_may_be_reported_as_over_at_the_same_mome
 
 async def test_a_repair_that_does_not_look_at_leases_queues_running_jobs_again(direct: Database):
     """The control of the two tests with every act."""
-    async with trio(direct) as three:
-        ground = await aged(three.watch)
+    async with three_connections(direct) as three:
+        prepared = await aged(three.watch)
         await switch_off(three.watch, "repair", "and s.id not in (", "and s.id + 1000000 not in (")
         await switch_off(three.watch, "repair", "except select p.id from placed p", "")
-        assert (await REPAIR.do(ground, three.watch))["requeued"] > 0
+        assert (await REPAIR.do(prepared, three.watch))["requeued"] > 0
         assert await wrongs(three.watch) != []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from howdah.postgres.database import Database
-from kit.interleave import Meetings, fresh_database, trio
+from kit.interleave import Interleavings, fresh_database, three_connections
 from kit.interleave_rows import ACTS, FORMS, prepare
 
 pytestmark = pytest.mark.anyio
@@ -20,15 +20,15 @@ def shared_database(server: Any, template: str) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="module")
-async def meetings(shared_database: Database) -> AsyncIterator[Meetings]:
-    async with trio(shared_database) as three:
-        yield Meetings(three, (await prepare(three.watch, shared_database.dsn)).lay)
+async def interleavings(shared_database: Database) -> AsyncIterator[Interleavings]:
+    async with three_connections(shared_database) as three:
+        yield Interleavings(three, (await prepare(three.watch, shared_database.dsn)).lay)
 
 
 @pytest.mark.parametrize("second", ACTS)
 @pytest.mark.parametrize("first", ACTS)
-async def test_two_acts_meet(meetings: Meetings, first: str, second: str):
+async def test_two_acts_meet(interleavings: Interleavings, first: str, second: str):
     for one in [form for form in FORMS if form.act == first]:
         for other in [form for form in FORMS if form.act == second]:
             for commit in (True, False):
-                await meetings.hold(one, other, commit=commit)
+                await interleavings.hold(one, other, commit=commit)

@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from howdah.postgres.database import Database
 from kit.interleave import DEFINITION, fresh_database
 from kit.model_base import Wrong
-from kit.model_machine import Life
+from kit.model_machine import JobStateMachine
 from kit.model_world import World
 
 EXAMPLES = os.environ.get("HOWDAH_FAULT_EXAMPLES")
@@ -68,7 +68,7 @@ def world(shared_database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 @pytest.mark.timeout(600 if EXAMPLES is None else 0)
 def test_the_tables_are_what_the_model_says(world: World):
-    run_state_machine_as_test(lambda: Life(world), settings=SETTINGS)
+    run_state_machine_as_test(lambda: JobStateMachine(world), settings=SETTINGS)
 
 
 @pytest.mark.timeout(600)
@@ -81,4 +81,4 @@ def test_a_planted_bug_is_found(world: World, bug: str):
         world.fetch(was.replace(good, bad))
     only_find = settings(SETTINGS, phases=[Phase.generate], max_examples=400, derandomize=True, print_blob=False)
     with pytest.raises(Wrong):
-        run_state_machine_as_test(lambda: Life(world), settings=only_find)
+        run_state_machine_as_test(lambda: JobStateMachine(world), settings=only_find)

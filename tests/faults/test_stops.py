@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from kit.command import Command, Jobs
-from kit.serve_process import QUICK, Control, make_token
+from kit.serve_process import QUICK, ControlPlaneProcess, make_token
 
 pytestmark = pytest.mark.stories
 
@@ -43,7 +43,7 @@ class Crew:
         self._words, self._environment = (), {"dsn": database.dsn}
         self._ready = "starts: "
         if way == "http":
-            plane = stack.enter_context(Control(*QUICK, "--rate", "10000", dsn=database.dsn))
+            plane = stack.enter_context(ControlPlaneProcess(*QUICK, "--rate", "10000", dsn=database.dsn))
             self._words, self._environment = ("--server", plane.url), {"HOWDAH_TOKEN": make_token(database, "work")}
             self._ready = "works for "
 
@@ -127,10 +127,10 @@ def test_a_node_that_is_killed_would_be_seen(database, jobs):
 
 
 def test_a_control_plane_ends_as_promptly_with_streams_that_are_open(database):
-    with Control("--auth", "none", dsn=database.dsn) as control:
+    with ControlPlaneProcess("--auth", "none", dsn=database.dsn) as control:
         assert control.port
         [calm] = stop_each([control], [0.0])
-    with Control("--auth", "none", dsn=database.dsn) as control, ExitStack() as stack:
+    with ControlPlaneProcess("--auth", "none", dsn=database.dsn) as control, ExitStack() as stack:
         streams = [Stream(stack, control.port) for _ in range(3)]
         [took] = stop_each([control], [0.2])
         assert control.process.returncode == 0, control.output

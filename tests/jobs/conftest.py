@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql as names
 
 from howdah.postgres.database import Database
-from kit.job_history import FILL, Look
+from kit.job_history import FILL, StatementMeter
 
 UNATTENDED = """
 do $$
@@ -52,12 +52,12 @@ def history(histories: dict[str, Database], request: pytest.FixtureRequest) -> D
 
 
 @pytest.fixture(params=["our settings", "server defaults"])
-async def look(history: Database, request: pytest.FixtureRequest) -> AsyncIterator[Look]:
+async def measure(history: Database, request: pytest.FixtureRequest) -> AsyncIterator[StatementMeter]:
     """Looks at statements as nodes run them, without a thought of their arguments, and as they run behind a pooler."""
     if request.param == "our settings":
         conn = await history.connect("plans")
     else:
         conn = await asyncpg.connect(history.dsn, statement_cache_size=0)
         await conn.execute("set plan_cache_mode = force_custom_plan")
-    yield Look(conn)
+    yield StatementMeter(conn)
     await conn.close()

@@ -102,16 +102,16 @@ async def test_those_whose_key_is_held_are_left_out_and_the_others_stay_what_the
 
 
 def test_what_all_have_in_common_is_written_once_and_what_none_has_not_at_all():
-    lot = JobColumns([NewJob(kind="k", payload=b'{"n":%d}' % n) for n in range(3)])
-    lot.number([7, 8, 9], NOW)
-    assert lot.columns() == ["id", "priority", "max_attempts", "queue", "kind", "args"]
-    assert b"".join(lot.lines()).splitlines() == [b'%d\t0\t5\tdefault\tk\t{"n":%d}' % (7 + n, n) for n in range(3)]
+    columns = JobColumns([NewJob(kind="k", payload=b'{"n":%d}' % n) for n in range(3)])
+    columns.number([7, 8, 9], NOW)
+    assert columns.columns() == ["id", "priority", "max_attempts", "queue", "kind", "args"]
+    assert b"".join(columns.lines()).splitlines() == [b'%d\t0\t5\tdefault\tk\t{"n":%d}' % (7 + n, n) for n in range(3)]
 
 
 def test_lines_are_sent_in_pieces():
-    lot = JobColumns([NewJob(kind="k")] * (2 * PIECE + 1))
-    lot.number([*range(2 * PIECE + 1)], NOW)
-    assert [piece.count(b"\n") for piece in lot.lines()] == [PIECE, PIECE, 1]
+    columns = JobColumns([NewJob(kind="k")] * (2 * PIECE + 1))
+    columns.number([*range(2 * PIECE + 1)], NOW)
+    assert [piece.count(b"\n") for piece in columns.lines()] == [PIECE, PIECE, 1]
 
 
 def test_every_job_is_checked_that_differs_from_those_before():

@@ -12,7 +12,7 @@ import json
 import pytest
 
 from howdah.jobs.ack import array
-from kit.job_history import ALONE, FINISHED, LEASED, NODE, PUT_OFF, TOKEN, Look, pages
+from kit.job_history import ALONE, FINISHED, LEASED, NODE, PUT_OFF, TOKEN, StatementMeter, pages
 
 pytestmark = pytest.mark.anyio
 
@@ -37,15 +37,15 @@ def claim(queues=("default",), runs=8, kinds=("work",), marks="{}"):
     ],
     ids=["of runs", "of singles", "above watermarks", "from many queues"],
 )
-async def test_claim(look, arguments, most):
-    seen = await look(*arguments)
+async def test_claim(measure, arguments, most):
+    seen = await measure(*arguments)
     assert seen.walked == {}
     assert seen.rows < 1000
     assert seen.pages < most
 
 
-async def test_claim_of_nothing(look):
-    seen = await look(*claim(queues=QUIET))
+async def test_claim_of_nothing(measure):
+    seen = await measure(*claim(queues=QUIET))
     assert seen.walked == {}
     assert seen.pages < 150
 
@@ -61,10 +61,10 @@ insert into howdah.ready (lo, hi, priority, attempt, queue, kind)
 """Five thousand single jobs in 300 queues with five priorities each."""
 
 
-async def test_a_claim_reads_only_the_queues_and_priorities_that_it_takes_from(look):
+async def test_a_claim_reads_only_the_queues_and_priorities_that_it_takes_from(measure):
     queues = [f"tenant {i}" for i in range(1, TENANTS + 1)]
     marks = json.dumps({queue: dict.fromkeys(range(1, 6), 1) for queue in queues})
-    seen = await look(*claim(queues=queues, runs=100, marks=marks), before=CROWDED)
+    seen = await measure(*claim(queues=queues, runs=100, marks=marks), before=CROWDED)
     assert seen.walked == {}
     assert seen.rows < 1000
     assert seen.pages < 3000
@@ -80,9 +80,9 @@ insert into howdah.ready select * from kept
 
 
 @pytest.mark.parametrize("history", ["analyzed"], indirect=True)
-async def test_a_claim_does_not_depend_on_what_analyze_saw(look):
-    seen = await look(*claim(), before=EMPTIED)
-    await look.conn.execute("vacuum analyze howdah.ready")  # its size, and what is known of it, are not rolled back
+async def test_a_claim_does_not_depend_on_what_analyze_saw(measure):
+    seen = await measure(*claim(), before=EMPTIED)
+    await measure.conn.execute("vacuum analyze howdah.ready")  # its size, and what is known of it, are not rolled back
     assert seen.walked == {}
     assert seen.rows < 15_000  # behind a pooler the lane itself may be read and sorted; history never
 
@@ -90,7 +90,7 @@ async def test_a_claim_does_not_depend_on_what_analyze_saw(look):
 @pytest.mark.parametrize("history", ["analyzed"], indirect=True)
 async def test_the_connection_for_claims_reads_no_lane_whole(history):
     conn = await history.connect("claim")
-    seen = await Look(conn)(*claim(runs=100), before=EMPTIED)
+    seen = await StatementMeter(conn)(*claim(runs=100), before=EMPTIED)
     await conn.execute("vacuum analyze howdah.ready")
     await conn.close()
     assert seen.walked == {}
@@ -98,158 +98,160 @@ async def test_the_connection_for_claims_reads_no_lane_whole(history):
     assert seen.pages < 6000
 
 
-async def test_ack_of_successes(look):
+async def test_ack_of_successes(measure):
     columns = map(array, (IDS, [1] * 100, [5] * 100))
-    seen = await look("ack_done", NODE, [TOKEN], [100], *columns, [], [], [], before=LEASED)
+    seen = await measure("ack_done", NODE, [TOKEN], [100], *columns, [], [], [], before=LEASED)
     assert seen.walked == {}
     assert seen.rows < 20
     assert 100 < seen.pages < 1000
 
 
-async def test_ack_of_successes_with_results_and_keys(look):
+async def test_ack_of_successes_with_results_and_keys(measure):
     columns = map(array, (IDS, [1] * 100, [5] * 100))
     keyed = [id for id in IDS if id % 5 == 0]
     keys = [f"key {id}" for id in keyed]
-    seen = await look("ack_done", NODE, [TOKEN], [100], *columns, ['{"n": 1}'] * 100, keys, keyed, before=LEASED)
+    seen = await measure("ack_done", NODE, [TOKEN], [100], *columns, ['{"n": 1}'] * 100, keys, keyed, before=LEASED)
     assert keyed
     assert seen.walked == {}
     assert 100 < seen.pages < 2000
 
 
-async def test_ack_of_anything(look):
+async def test_ack_of_anything(measure):
     n = len(IDS)
     outcomes = (["d", "r", "f", "s"] * n)[:n]
     columns = ([TOKEN] * n, IDS, [1] * n, outcomes, [1.0] * n, [5] * n, [None] * n, ["E"] * n, ["m"] * n, ["t"] * n)
-    seen = await look("ack", NODE, *columns, [], before=LEASED)
+    seen = await measure("ack", NODE, *columns, [], before=LEASED)
     assert seen.walked == {}
     assert seen.rows < 2000
     assert 100 < seen.pages < 3000
 
 
-async def test_ack_that_says_too_early_that_a_lease_is_finished(look):
+async def test_ack_that_says_too_early_that_a_lease_is_finished(measure):
     n = len(IDS)
     columns = ([TOKEN] * n, IDS, [1] * n, ["f"] * n, [1.0] * n, [5] * n, [None] * n, ["E"] * n, ["m"] * n, ["t"] * n)
-    seen = await look("ack", NODE, *columns, [TOKEN], before=LEASED)
+    seen = await measure("ack", NODE, *columns, [TOKEN], before=LEASED)
     assert seen.walked == {}
     assert 500 < seen.pages < 9000  # the four hundred others go back
 
 
-async def test_ack_in_a_transaction(look):
+async def test_ack_in_a_transaction(measure):
     statement = "select howdah.ack_in_transaction($1, $2, $3, $4, $5, $6)"
-    seen = await look(statement, NODE, TOKEN, FINISHED + 5, 1, 5, None, before=LEASED)
+    seen = await measure(statement, NODE, TOKEN, FINISHED + 5, 1, 5, None, before=LEASED)
     assert seen.walked == {}
     assert seen.pages < 50
 
 
-async def test_heartbeat(look):
+async def test_heartbeat(measure):
     wishes = f"{LEASED}; insert into howdah.cancel_request select generate_series({FINISHED - 1000}, {FINISHED + 10})"
-    seen = await look("heartbeat", NODE, [TOKEN], 30.0, "busy", 1, False, 0, before=wishes)
+    seen = await measure("heartbeat", NODE, [TOKEN], 30.0, "busy", 1, False, 0, before=wishes)
     assert seen.walked == {}
     assert seen.pages < 100
 
 
 @pytest.mark.parametrize("queues", [["default"], None], ids=["one queue", "all queues"])
-async def test_promote(look, queues):
-    seen = await look("promote", queues, 1000, before=DUE)
+async def test_promote(measure, queues):
+    seen = await measure("promote", queues, 1000, before=DUE)
     assert seen.walked == {}
     assert seen.rows < 500
     assert 100 < seen.pages < 1500
 
 
 @pytest.mark.parametrize("queues", [["default", *QUIET], None], ids=["many queues", "all queues"])
-async def test_promote_of_nothing(look, queues):
+async def test_promote_of_nothing(measure, queues):
     """What is not due yet is not looked at."""
-    seen = await look("promote", queues, 1000)
+    seen = await measure("promote", queues, 1000)
     assert seen.walked == {}
     assert seen.rows < 50
     assert seen.pages < 150
 
 
-async def test_reset(look):
-    seen = await look("reset", 100, True, True, None, before=EXPIRED)
+async def test_reset(measure):
+    seen = await measure("reset", 100, True, True, None, before=EXPIRED)
     assert seen.walked == {}
     assert 500 < seen.pages < 12_000  # five hundred jobs go back, each with a line of history
 
 
-async def test_reset_of_nothing(look):
+async def test_reset_of_nothing(measure):
     """A hundred runs go on; finished ones are not looked at."""
-    seen = await look("reset", 100, True, True, None)
+    seen = await measure("reset", 100, True, True, None)
     assert seen.walked == {}
     assert seen.rows < 6000
     assert seen.pages < 1500
 
 
-async def test_release(look):
-    seen = await look("release", NODE, [TOKEN], before=LEASED)
+async def test_release(measure):
+    seen = await measure("release", NODE, [TOKEN], before=LEASED)
     assert seen.walked == {}
     assert 500 < seen.pages < 6000
 
 
 @pytest.mark.parametrize("queues", [["default"], None], ids=["one queue", "every queue"])
-async def test_doze(look, queues):
-    seen = await look("announce_sleep", queues, 2000)
+async def test_doze(measure, queues):
+    seen = await measure("announce_sleep", queues, 2000)
     assert seen.walked == {}
     assert seen.pages < 200
 
 
-async def test_in_flight(look):
-    seen = await look("still_open", [1, 2, 3])
+async def test_in_flight(measure):
+    seen = await measure("still_open", [1, 2, 3])
     assert seen.pages < 10
 
 
 @pytest.mark.parametrize(
     ("delay", "key"), [(None, None), (None, "new"), (None, f"key {FINISHED + 100}"), (60.0, None)], ids=str
 )
-async def test_enqueue(look, delay, key):
-    seen = await look("enqueue", "work", "{}", "default", 0, None, delay, 5, None, key, None, None)
+async def test_enqueue(measure, delay, key):
+    seen = await measure("enqueue", "work", "{}", "default", 0, None, delay, 5, None, key, None, None)
     assert seen.walked == {}
     assert seen.rows < 20
     assert seen.pages < 100
 
 
-async def test_a_bulk_of_keys(look):
+async def test_a_bulk_of_keys(measure):
     taken = [f"key {FINISHED + 100 * i}" for i in range(1, 6)]
     wanted = [*taken, *(f"new {i}" for i in range(5))]
-    seen = await look("take_keys", wanted, list(range(10)), None)
+    seen = await measure("take_keys", wanted, list(range(10)), None)
     assert seen.walked == {}
     assert seen.pages < 200
 
 
-async def test_a_bulk_of_runs(look):
+async def test_a_bulk_of_runs(measure):
     lo = list(range(2_000_000, 2_010_000, 500))
     n = len(lo)
     now = (lo, [start + 500 for start in lo], ["default"] * n, ["work"] * n, [0] * n)
     then = ([start + 100_000 for start in lo], ["2100-01-01"] * n, ["default"] * n, ["work"] * n, [0] * n)
-    seen = await look("insert_runs", *now, *then)
+    seen = await measure("insert_runs", *now, *then)
     assert seen.walked == {}
     assert 40 < seen.pages < 400
 
 
-async def test_what_a_running_job_says(look):
-    seen = await look("write_log", NODE, FINISHED + 5, TOKEN, "log", ["line"] * 10, 0.5, "half", 10_000, before=LEASED)
+async def test_what_a_running_job_says(measure):
+    seen = await measure(
+        "write_log", NODE, FINISHED + 5, TOKEN, "log", ["line"] * 10, 0.5, "half", 10_000, before=LEASED
+    )
     assert seen.walked == {}
     assert seen.pages < 150
 
 
 @pytest.mark.parametrize("state", ["running", "done"])
-async def test_the_record_of_a_run(look, state):
-    seen = await look("record_run", NODE, FINISHED + 5, TOKEN, state, "{}", None, None, before=LEASED)
+async def test_the_record_of_a_run(measure, state):
+    seen = await measure("record_run", NODE, FINISHED + 5, TOKEN, state, "{}", None, None, before=LEASED)
     assert seen.walked == {}
     assert seen.pages < 150
 
 
-async def test_cancel_and_retry(look):
-    seen = await look("cancel", [FINISHED + 250, ALONE + 7, PUT_OFF + 9], None, None)
+async def test_cancel_and_retry(measure):
+    seen = await measure("cancel", [FINISHED + 250, ALONE + 7, PUT_OFF + 9], None, None)
     assert seen.walked == {}
     assert seen.pages < 600
-    seen = await look("retry", [1000, 2000], None, None)
+    seen = await measure("retry", [1000, 2000], None, None)
     assert seen.walked == {}
     assert seen.pages < 600
 
 
-async def test_the_check_can_fail(look):
-    await look.conn.execute("set max_parallel_workers_per_gather = 0")
-    seen = await look("select count(*) from howdah.done where took_us > $1", 0)
+async def test_the_check_can_fail(measure):
+    await measure.conn.execute("set max_parallel_workers_per_gather = 0")
+    seen = await measure("select count(*) from howdah.done where took_us > $1", 0)
     assert seen.rows >= FINISHED
     assert sum(seen.walked.values()) > FINISHED / 2
     assert seen.pages > 5000

@@ -16,8 +16,8 @@ from howdah.jobs.store import JobStore
 from howdah.outcome import Ack, Outcome
 from howdah.postgres import sql
 from howdah.postgres.database import Database
-from kit.interleave import meet, trio
-from kit.interleave_jobs import Through
+from kit.interleave import meet, three_connections
+from kit.interleave_jobs import SingleConnection
 from kit.job_invariants import wrongs
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +56,7 @@ async def acked(
     alone: bool = True,
 ) -> list[Ack]:
     """Report over a connection of the test's own."""
-    through: Any = Through(conn)
+    through: Any = SingleConnection(conn)
     recorder = AckRecorder(through, statements, lambda _delay: None, Holds(through, statements, []))
     recorder._interrupted = interrupted
     return await recorder.ack(NODE, acks, [], alone=alone)
@@ -130,7 +130,7 @@ async def test_an_ack_repeated_is_answered_as_the_first_one(store, conn, unheard
 async def test_an_ack_repeated_while_its_job_is_being_deleted(direct, store, unheard, known):
     """The control: the quick statement waits for the deleted row, and its snapshot does not show that the job left."""
     unheard.unsure = known
-    async with trio(direct) as three:
+    async with three_connections(direct) as three:
         met = await meet(
             three,
             lambda conn: conn.fetch("select * from howdah.delete($1)", [unheard.job.id]),
@@ -159,7 +159,7 @@ async def test_an_ack_that_the_server_carries_out_late_does_not_count_a_deleted_
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "rolled back"])
 async def test_a_success_that_waits_for_the_release_of_its_lease(direct, store, commit):
     one, _two = await store.claim(2, {})
-    async with trio(direct) as three:
+    async with three_connections(direct) as three:
         met = await meet(three, releasing(one.token), lambda conn: acked(conn, ended(one)), commit=commit)
 
         assert met.waited
@@ -173,7 +173,7 @@ async def test_a_success_that_waits_for_the_release_of_its_lease(direct, store, 
 async def test_a_release_of_a_lease_that_waits_for_a_success(direct, store, commit):
     """As when a node stops while its ack, which it gave up waiting for, still runs on the server."""
     one, two = await store.claim(2, {})
-    async with trio(direct) as three:
+    async with three_connections(direct) as three:
         met = await meet(three, lambda conn: acked(conn, ended(one)), releasing(one.token), commit=commit)
 
         assert met.waited
@@ -199,7 +199,7 @@ async def test_a_success_reported_after_the_same_job_was_handed_back(conn, store
 async def test_a_success_reported_while_the_same_job_is_handed_back(direct, store, alone):
     """The control: why a node reports on a job once. A worker over HTTP may report twice at the same time."""
     one, _two = await store.claim(2, {})
-    async with trio(direct) as three:
+    async with three_connections(direct) as three:
         met = await meet(
             three,
             lambda conn: acked(conn, ended(one, Outcome.RELEASED)),
@@ -213,7 +213,7 @@ async def test_a_success_reported_while_the_same_job_is_handed_back(direct, stor
 
 async def test_the_same_success_reported_twice_at_once_counts_once(direct, store):
     one, _two = await store.claim(2, {})
-    async with trio(direct) as three:
+    async with three_connections(direct) as three:
         met = await meet(three, lambda conn: acked(conn, ended(one)), lambda conn: acked(conn, ended(one)), commit=True)
 
         assert met.waited
@@ -226,7 +226,7 @@ async def test_a_heartbeat_does_not_send_a_success_the_long_way(direct, store):
     """It moves the row of the lease while the ack waits for it, and the count stays."""
     one, _two = await store.claim(2, {})
     quick = {name: text for name, text in STATEMENTS.items() if name != "ack"}
-    async with trio(direct) as three:
+    async with three_connections(direct) as three:
         met = await meet(
             three,
             lambda conn: conn.execute("update howdah.lease set expires_at = expires_at + interval '1 second'"),

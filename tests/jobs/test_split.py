@@ -51,16 +51,16 @@ def tasks(app):
 
 async def test_the_culprit_is_found_and_its_neighbours_are_recorded(app, conn, tasks):
     await conn.execute(REFUSE)
-    culprits = {what: 40 * place for place, what in enumerate(("refused", "raises", "snoozes"), 1)}
+    culprits = {what: 40 * index for index, what in enumerate(("refused", "raises", "snoozes"), 1)}
     jobs = [tasks.job("plain" if n % 2 else "kept") for n in range(200)]
-    for what, place in culprits.items():
-        jobs[place] = tasks.job(what)
+    for what, index in culprits.items():
+        jobs[index] = tasks.job(what)
     made = await app.enqueue_many(jobs)
 
     async with node(app, slots=200):
         rows = [await ended(conn, each.id) for each in made]
         assert await eventually(lambda: _no_lease(conn))
-    by_kind = {what: rows[place] for what, place in culprits.items()}
+    by_kind = {what: rows[index] for what, index in culprits.items()}
     assert all(row["state"] == "done" and not row["error"] for row in rows if row not in by_kind.values())
     assert by_kind["refused"]["state"] == "done"  # its work is done
     assert by_kind["refused"]["error"] == (

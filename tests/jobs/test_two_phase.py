@@ -72,7 +72,7 @@ async def test_repair_leaves_jobs_of_prepared_transactions_alone(two_phase):
         conn.execute("create database repair")
     await migrate.migrate(database)
     watch = await database.connect("test")
-    look = "select requeued, ended, leases from howdah.repair(0)"
+    repair = "select requeued, ended, leases from howdah.repair(0)"
 
     with psycopg.connect(database.dsn, autocommit=True) as conn:
         for n in range(3):
@@ -87,12 +87,12 @@ async def test_repair_leaves_jobs_of_prepared_transactions_alone(two_phase):
             conn.execute("begin")
             conn.execute(f"select {act}")
             conn.execute(f"prepare transaction '{name}'")
-            assert tuple(await watch.fetchrow(look)) == (0, 0, 0), name
+            assert tuple(await watch.fetchrow(repair)) == (0, 0, 0), name
             conn.execute(f"commit prepared '{name}'")
-            assert tuple(await watch.fetchrow(look)) == (0, 0, 0), name
+            assert tuple(await watch.fetchrow(repair)) == (0, 0, 0), name
 
     assert await wrongs(watch) == []
     assert await watch.fetchval("select count(*) from howdah.jobs where state = 'queued'") == 3
     await watch.execute("delete from howdah.ready where lo = 1")
-    assert tuple(await watch.fetchrow(look)) == (1, 0, 0), "it finds what is lost"
+    assert tuple(await watch.fetchrow(repair)) == (1, 0, 0), "it finds what is lost"
     await watch.close()

@@ -92,8 +92,8 @@ class Appender:
         head = "select coalesce(max(version), 0) from howdah.event where stream_type = 'S' and stream_id = $1"
         return int(await self._conn.fetchval(head, stream[2:]))
 
-    def _chance(self, share: float) -> bool:
-        return self._dice.random() < share
+    def _chance(self, probability: float) -> bool:
+        return self._dice.random() < probability
 
     async def _hold(self) -> None:
         await asyncio.sleep(self._dice.random() * HELD)

@@ -75,9 +75,9 @@ class Tab:
                 }""",
                 theme,
             )
-            for place, size in (("desk", DESK), ("phone", PHONE)):
+            for screen, size in (("desk", DESK), ("phone", PHONE)):
                 await self.page.set_viewport_size(size)  # type: ignore[arg-type]
                 await self.page.wait_for_timeout(150)
-                await self.page.screenshot(path=Path(folder) / f"{name}-{theme}-{place}.png", full_page=True)
+                await self.page.screenshot(path=Path(folder) / f"{name}-{theme}-{screen}.png", full_page=True)
         if before:
             await self.page.set_viewport_size(before)

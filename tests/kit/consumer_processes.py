@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from howdah import Event, Howdah, Transaction, WorkerOptions
-from howdah.events import consumers as crew
+from howdah.events import consumers as events_consumers
 from howdah.events.parked import ParkedEvents
 from howdah.postgres import sql
-from kit.node_processes import Farm
+from kit.node_processes import NodeProcesses
 
 LEASE = 2.0
 HEARTBEAT = 0.4
@@ -148,7 +148,7 @@ def freeze_while_parking() -> None:
     ParkedEvents.park = frozen  # type: ignore[method-assign]
 
 
-class Followers(Farm):
+class ConsumerProcesses(NodeProcesses):
     """Processes that consume on one database."""
 
     def start(self, **switches: str) -> subprocess.Popen[bytes]:
@@ -183,7 +183,7 @@ async def main() -> None:
         for name in set(app.consumers) - set(switches["HAS"].split(",")):
             del app.consumers[name]
     if switches.get("IDLE"):
-        crew.IDLE = float(switches["IDLE"])
+        events_consumers.IDLE = float(switches["IDLE"])
     if switches.get("FREEZE"):
         freeze_while_parking()
     if switches.get("FENCE") == "off":

@@ -18,8 +18,8 @@ LEASE = 4.0
 """Seconds, of what has nothing to do with the table that is hurt."""
 
 
-class Ground:
-    """A table that is hurt, another one and a task that are not, and a node that works on all of them."""
+class DamagedTable:
+    """A table that is damaged, another one and a task that are not, and a node that works on all of them."""
 
     def __init__(self, database: Database, conn: Any) -> None:
         self.app = Howdah(database.dsn)

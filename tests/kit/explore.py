@@ -21,7 +21,7 @@ import asyncpg
 
 from howdah.errors import KeyHeld
 from kit.explore_sleeps import SLEEP
-from kit.interleave import Form, Trio, meet, told
+from kit.interleave import Form, ThreeConnections, meet, result_of
 from kit.node import PATIENCE
 
 LEGAL = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError, asyncpg.InFailedSQLTransactionError, KeyHeld)
@@ -78,7 +78,7 @@ class Finding:
 
 
 @dataclass
-class Doing:
+class RunningOperation:
     """One operation in a round, and what became of it."""
 
     form: Form
@@ -152,57 +152,57 @@ class Explorer:
         pair = (str(first), str(second))
         commit = not self._seen[pair]
         self._seen[pair] += 1
-        ground = await self._world.lay(self._watch, (first, second))
-        three = Trio(self._watch, *self._doers[:2])
+        prepared = await self._world.lay(self._watch, (first, second))
+        three = ThreeConnections(self._watch, *self._doers[:2])
         for conn in three[1:]:
             await conn.execute(f"set {SLEEP} = 'off'")
-        doings = [Doing(first, "commit" if commit else "rollback"), Doing(second, "itself")]
+        doings = [RunningOperation(first, "commit" if commit else "rollback"), RunningOperation(second, "itself")]
         met = await meet(
             three,
-            lambda conn: self._do(ground, doings[0], conn),
-            lambda conn: self._do(ground, doings[1], conn),
+            lambda conn: self._do(prepared, doings[0], conn),
+            lambda conn: self._do(prepared, doings[1], conn),
             commit=commit,
         )
         order = "committed" if commit else "rolled back"
         case = (
             f"{doings[0]}, {order} {'as soon as' if met.waited else 'while'} {'waits for it: ' if met.waited else ''}"
         )
-        return await self._judge(ground, case + str(doings[1]), doings)
+        return await self._judge(prepared, case + str(doings[1]), doings)
 
     async def _together(self, forms: Sequence[Form]) -> Finding | None:
         """All of them run at the same time, slowed down at random."""
-        ground = await self._world.lay(self._watch, forms)
-        doings = [Doing(form, self._random.choice(ENDINGS)) for form in forms]
+        prepared = await self._world.lay(self._watch, forms)
+        doings = [RunningOperation(form, self._random.choice(ENDINGS)) for form in forms]
         starts = [self._random.random() * LONGEST_START for _ in forms]
         running = [
-            self._start(ground, doing, conn, start)
+            self._start(prepared, doing, conn, start)
             for doing, conn, start in zip(doings, self._doers, starts, strict=False)
         ]
         await asyncio.wait_for(asyncio.gather(*running), PATIENCE)
-        return await self._judge(ground, " together with ".join(map(str, doings)), doings)
+        return await self._judge(prepared, " together with ".join(map(str, doings)), doings)
 
-    async def _start(self, ground: Any, doing: Doing, conn: Any, after: float) -> None:
+    async def _start(self, prepared: Any, doing: RunningOperation, conn: Any, after: float) -> None:
         await conn.execute(f"set {SLEEP} = 'on'")
         await asyncio.sleep(after)
         if doing.ending == "itself":
-            await self._do(ground, doing, conn)
+            await self._do(prepared, doing, conn)
             return
         transaction = conn.transaction()
         await transaction.start()
-        await self._do(ground, doing, conn)
+        await self._do(prepared, doing, conn)
         await asyncio.sleep(after)
         await (transaction.commit() if doing.ending == "commit" and not doing.error else transaction.rollback())
 
-    async def _do(self, ground: Any, doing: Doing, conn: Any) -> None:
+    async def _do(self, prepared: Any, doing: RunningOperation, conn: Any) -> None:
         try:
-            doing.said = await doing.form.do(ground, conn)
+            doing.said = await doing.form.do(prepared, conn)
         except (asyncpg.PostgresError, KeyHeld) as error:
             doing.error = error
             self.errors[f"{type(error).__name__} of {doing.form}"] += 1
 
     # ---------------------------------------------------------------- judging
 
-    async def _judge(self, ground: Any, case: str, doings: Sequence[Doing]) -> Finding | None:
+    async def _judge(self, prepared: Any, case: str, doings: Sequence[RunningOperation]) -> Finding | None:
         wrong = [f"{doing.form} raised {doing.error!r}" for doing in doings if not _is_legal(doing)]
         answers = [self._world.wrong_answer(doing.form, doing.said) for doing in doings if doing.said is not None]
         wrong += [answer for answer in answers if answer]
@@ -211,7 +211,7 @@ class Explorer:
         again = [doing.form for doing in doings if doing.again]
         if again and not wrong:
             for form in again * AGAIN:
-                await told(form.do(ground, self._watch))
+                await result_of(form.do(prepared, self._watch))
                 left.append(await self._world.summary(self._watch))
             wrong += [
                 f"{each}, after {', '.join(map(str, again))} again" for each in await self._world.wrongs(self._watch)
@@ -221,7 +221,7 @@ class Explorer:
             wrong.append(f"no serial order leaves this; against this order: {_difference(left[0], expected)}")
         return Finding(case, tuple(wrong)) if wrong else None
 
-    async def _is_serial(self, left: Sequence[Any], doings: Sequence[Doing], again: Sequence[Form]) -> bool:
+    async def _is_serial(self, left: Sequence[Any], doings: Sequence[RunningOperation], again: Sequence[Form]) -> bool:
         """Whether some order of the operations that took effect leaves the same.
 
         ``left``: after the round, and after ``again`` ran once more.
@@ -235,7 +235,9 @@ class Explorer:
             return await self._is_serial_by_row(left, doings, again)
         return False
 
-    async def _is_serial_by_row(self, left: Sequence[Any], doings: Sequence[Doing], again: Sequence[Form]) -> bool:
+    async def _is_serial_by_row(
+        self, left: Sequence[Any], doings: Sequence[RunningOperation], again: Sequence[Form]
+    ) -> bool:
         """The same for each row alone: an operation that passes by a locked row may take the others."""
         orders = list(itertools.permutations([doing.form for doing in doings if doing.took]))
         serial = [await self._in_turn(order) for order in orders]
@@ -249,9 +251,9 @@ class Explorer:
         """What these operations leave, one after the other."""
         key = tuple(map(str, forms))
         if key not in self._serial:
-            ground = await self._world.lay(self._watch, forms)
+            prepared = await self._world.lay(self._watch, forms)
             for form in forms:
-                await told(form.do(ground, self._watch))
+                await result_of(form.do(prepared, self._watch))
             self._serial[key] = await self._world.summary(self._watch)
         return self._serial[key]
 
@@ -261,7 +263,7 @@ def _repeated(again: Sequence[Form]) -> list[list[Form]]:
     return [[*again], [*again] * AGAIN] if again else []
 
 
-def _is_legal(doing: Doing) -> bool:
+def _is_legal(doing: RunningOperation) -> bool:
     error = doing.error
     if isinstance(error, asyncpg.UndefinedTableError):  # another node has just dropped the partition
         return doing.form.act == "prune"

@@ -9,7 +9,19 @@ from typing import Any
 from howdah.errors import LeaseLost
 from howdah.postgres.database import Database
 from kit.interleave import Form
-from kit.interleave_consumers import EPOCH, FILL, NAME, OWNER, PART, STATEMENTS, TO, Stand, asking, prepare, run
+from kit.interleave_consumers import (
+    EPOCH,
+    FILL,
+    NAME,
+    OWNER,
+    PART,
+    STATEMENTS,
+    TO,
+    PreparedConsumer,
+    asking,
+    prepare,
+    run,
+)
 from kit.interleave_consumers import FORMS as FIRST_FORMS
 
 PARKED = 3
@@ -60,24 +72,34 @@ class Undone(Exception):
     """Rolls back what was only a test."""
 
 
-async def follow(_stand: Stand, conn: Any) -> str:
+async def follow(_stand: PreparedConsumer, conn: Any) -> str:
     """A batch as the owner makes it: look at the share, at the frontier, read, handle, move the checkpoint."""
-    share = await conn.fetchrow(
+    partition = await conn.fetchrow(
         "select s.node, s.epoch, k.position, c.paused or k.halted as idle from howdah.share s"
         " join howdah.checkpoint k using (consumer, part) join howdah.consumer c on c.name = s.consumer"
         f" where s.consumer = '{NAME}'"
     )
-    if share is None or share["node"] is None or share["idle"]:
+    if partition is None or partition["node"] is None or partition["idle"]:
         return "idle"
     safe, here = (await conn.fetchrow(STATEMENTS["frontier"], 0))["safe"], await run(conn)
-    if safe <= share["position"]:
+    if safe <= partition["position"]:
         return "nothing"
     try:
         async with conn.transaction():
-            events = await conn.fetch(STATEMENTS["follow"], share["position"], safe, 1000, here)
+            events = await conn.fetch(STATEMENTS["follow"], partition["position"], safe, 1000, here)
             for event in events:
                 await conn.execute("insert into applied values ($1)", event["position"])
-            given = (NAME, PART, share["node"], share["epoch"], share["position"], safe, len(events), 1.0, here)
+            given = (
+                NAME,
+                PART,
+                partition["node"],
+                partition["epoch"],
+                partition["position"],
+                safe,
+                len(events),
+                1.0,
+                here,
+            )
             if not await conn.fetchval(STATEMENTS["move_checkpoint"], *given):
                 raise LeaseLost
     except LeaseLost:
@@ -85,7 +107,7 @@ async def follow(_stand: Stand, conn: Any) -> str:
     return "settled"
 
 
-async def rebuild(_stand: Stand, conn: Any) -> bool:
+async def rebuild(_stand: PreparedConsumer, conn: Any) -> bool:
     """Reset to the beginning, and forget what was made of the events."""
     async with conn.transaction():
         await conn.fetch(STATEMENTS["reset"], NAME, None, 0)
@@ -94,7 +116,7 @@ async def rebuild(_stand: Stand, conn: Any) -> bool:
     return True
 
 
-async def unpark(_stand: Stand, conn: Any) -> bool:
+async def unpark(_stand: PreparedConsumer, conn: Any) -> bool:
     """The owner handles a parked event."""
     try:
         async with conn.transaction():
@@ -107,17 +129,17 @@ async def unpark(_stand: Stand, conn: Any) -> bool:
     return True
 
 
-async def repark(_stand: Stand, conn: Any) -> bool:
+async def repark(_stand: PreparedConsumer, conn: Any) -> bool:
     given = (NAME, PART, OWNER, EPOCH, PARKED, await run(conn), "E", "again", "t")
     return await conn.fetchval(STATEMENTS["repark"], *given) is not None
 
 
-async def forget(_stand: Stand, conn: Any) -> bool:
+async def forget(_stand: PreparedConsumer, conn: Any) -> bool:
     return await conn.fetchval(STATEMENTS["forget"], NAME, 30.0) is not None
 
 
 def appending(stream: str, expect: int | None, count: int) -> Any:
-    async def do(_stand: Stand, conn: Any) -> int:
+    async def do(_stand: PreparedConsumer, conn: Any) -> int:
         events = "[" + ", ".join(['{"type": "Noted", "data": {}}'] * count) + "]"
         row = await conn.fetchrow(STATEMENTS["append"], stream, events, expect, None, None, None)
         return int(row["version"])
@@ -147,7 +169,7 @@ BATCHES, FAILURES = {"advance", "follow"}, {"park", "fault"}
 
 @dataclass
 class Log:
-    """See :class:`Stand`; event 3 is parked besides, and is to be tried again. The same content before every round."""
+    """See :class:`PreparedConsumer`; event 3 is also parked, and to be retried. The same content before every round."""
 
     name = "consumers"
     independent = False
@@ -163,12 +185,12 @@ class Log:
         await prepare(conn)
         await conn.execute("grant all on applied to public")
 
-    async def lay(self, conn: Any, forms: Sequence[Form]) -> Stand:
+    async def lay(self, conn: Any, forms: Sequence[Form]) -> PreparedConsumer:
         async with conn.transaction():
             await conn.execute(FILL)
             await conn.execute("set local session_replication_role = replica")  # events are never deleted otherwise
             await conn.execute(MORE)
-        return Stand()
+        return PreparedConsumer()
 
     def excludes(self, forms: Sequence[Form]) -> bool:
         """An owner does one thing after the other: of one batch it knows whether it failed."""
@@ -183,11 +205,11 @@ class Log:
         wrong = [row[0] for row in await conn.fetch(STREAMS)]
         if (await self.summary(conn))["share"]:
             end = await conn.fetchval("select last_value from howdah.event_position_seq")
-            wrong += await Stand(end=end, resumed=True).wrongs(conn)
+            wrong += await PreparedConsumer(end=end, resumed=True).wrongs(conn)
             try:
                 async with conn.transaction():
                     await conn.execute(WAKE)
-                    await follow(Stand(), conn)
+                    await follow(PreparedConsumer(), conn)
                     wrong += [row[0] for row in await conn.fetch(LEFT_OUT)]
                     twice = await conn.fetch("select position from applied group by 1 having count(*) > 1")
                     wrong += [f"event {row['position']} is handled twice" for row in twice]

@@ -13,7 +13,7 @@ from howdah.maintenance.scheduler import Scheduler
 from howdah.outcome import Ack, Outcome
 from howdah.postgres.database import Database
 from kit.interleave import Form
-from kit.interleave_jobs import EVERY_KIND, LEASE, NOBODY, STATEMENTS, TOMORROW, Through, ack, acking, asking
+from kit.interleave_jobs import EVERY_KIND, LEASE, NOBODY, STATEMENTS, TOMORROW, SingleConnection, ack, acking, asking
 from kit.interleave_jobs import FORMS as FIRST_FORMS
 
 OK, FAILED, RETRY = Outcome.OK, Outcome.FAILED, Outcome.RETRY
@@ -64,7 +64,7 @@ async def fire(_ground: Any, conn: Any) -> bool:
     database, none = Database("postgresql://nowhere"), None
     client = EnqueueClient(database, lambda: none, none)  # type: ignore[arg-type]
     scheduler = Scheduler(database, {SCHEDULE.name: SCHEDULE}, client)
-    scheduler._session = Through(conn)  # type: ignore[assignment]
+    scheduler._session = SingleConnection(conn)  # type: ignore[assignment]
     await scheduler.tick()
     return True
 
@@ -75,24 +75,24 @@ async def fire(_ground: Any, conn: Any) -> bool:
 def acking_other(outcomes: Mapping[int, Outcome], *, last: bool = False) -> Any:
     """Acks of the second node, whose lease is alive."""
 
-    async def do(ground: Any, conn: Any) -> dict[int, str]:
+    async def do(prepared: Any, conn: Any) -> dict[int, str]:
         acks = [
-            Ack(ground.others[place], outcome, 1)
+            Ack(prepared.others[number], outcome, 1)
             if outcome is OK
-            else Ack(ground.others[place], outcome, 1, error="E", message="on purpose", delay=1000.0)
-            for place, outcome in outcomes.items()
+            else Ack(prepared.others[number], outcome, 1, error="E", message="on purpose", delay=1000.0)
+            for number, outcome in outcomes.items()
         ]
-        return await ack(conn, ground.second, acks, [ground.others[14].token] if last else [])
+        return await ack(conn, prepared.second, acks, [prepared.others[14].token] if last else [])
 
     return do
 
 
-def handling(place: int) -> Any:
+def handling(number: int) -> Any:
     """A handler's transaction: its effect and the completion of its job."""
 
-    async def do(ground: Any, conn: Any) -> bool:
-        first = place < 12
-        job, node = (ground.held(place), ground.node) if first else (ground.others[place], ground.second)
+    async def do(prepared: Any, conn: Any) -> bool:
+        first = number < 12
+        job, node = (prepared.held(number), prepared.node) if first else (prepared.others[number], prepared.second)
         async with conn.transaction():
             await conn.execute("insert into effect values ($1)", job.id)
             function = "ack_in_transaction" if job.key else "ack_keyless"
@@ -103,22 +103,22 @@ def handling(place: int) -> Any:
     return do
 
 
-async def claim_other(ground: Any, conn: Any) -> list[int]:
-    given = (["other"], [100], 100, ground.second, LEASE, ["note"], 8, "{}", 0)
+async def claim_other(prepared: Any, conn: Any) -> list[int]:
+    given = (["other"], [100], 100, prepared.second, LEASE, ["note"], 8, "{}", 0)
     return [row["id"] for row in await conn.fetch(STATEMENTS["claim"], *given)]
 
 
-async def heartbeat_other(ground: Any, conn: Any) -> list[int]:
-    given = (ground.second, [ground.others[14].token], LEASE, "busy", 4, False, 0)
+async def heartbeat_other(prepared: Any, conn: Any) -> list[int]:
+    given = (prepared.second, [prepared.others[14].token], LEASE, "busy", 4, False, 0)
     return list((await conn.fetchrow(STATEMENTS["heartbeat"], *given))["lost"])
 
 
-async def release_other(ground: Any, conn: Any) -> tuple[int, ...]:
-    return tuple(await conn.fetchrow(STATEMENTS["release"], ground.second, [ground.others[14].token]))
+async def release_other(prepared: Any, conn: Any) -> tuple[int, ...]:
+    return tuple(await conn.fetchrow(STATEMENTS["release"], prepared.second, [prepared.others[14].token]))
 
 
-async def release_unheard(ground: Any, conn: Any) -> tuple[int, ...]:
-    return tuple(await conn.fetchrow(STATEMENTS["release_unconfirmed"], ground.node, ground.token))
+async def release_unheard(prepared: Any, conn: Any) -> tuple[int, ...]:
+    return tuple(await conn.fetchrow(STATEMENTS["release_unconfirmed"], prepared.node, prepared.token))
 
 
 async def hold(_ground: Any, conn: Any) -> bool:
@@ -146,10 +146,10 @@ def pruning(statement: str, keep: float) -> Any:
     return do
 
 
-async def prune_hourly(ground: Any, conn: Any) -> Any:
+async def prune_hourly(prepared: Any, conn: Any) -> Any:
     """As nodes do: a partition, and then single rows. Only together do they remove the same whenever they run."""
-    dropped = await pruning("prune_partition", HOUR)(ground, conn)
-    await pruning("prune_rows", HOUR)(ground, conn)
+    dropped = await pruning("prune_partition", HOUR)(prepared, conn)
+    await pruning("prune_rows", HOUR)(prepared, conn)
     return dropped
 
 
@@ -157,14 +157,14 @@ async def grow(_ground: Any, conn: Any) -> int:
     return int(await conn.fetchval(STATEMENTS["grow"]))
 
 
-async def delete(ground: Any, conn: Any) -> dict[int, tuple[str, str]]:
-    rows = await conn.fetch(STATEMENTS["delete"], ground.at(*SEEN), list(SEEN.values()), None, None)
+async def delete(prepared: Any, conn: Any) -> dict[int, tuple[str, str]]:
+    rows = await conn.fetch(STATEMENTS["delete"], prepared.at(*SEEN), list(SEEN.values()), None, None)
     return {row["id"]: (row["result"], row["was"]) for row in rows}
 
 
-def rearranging(verb: str, value: Any, *places: int) -> Any:
-    async def do(ground: Any, conn: Any) -> dict[int, str]:
-        rows = await conn.fetch(STATEMENTS[verb], ground.at(*places), None, value)
+def rearranging(verb: str, value: Any, *numbers: int) -> Any:
+    async def do(prepared: Any, conn: Any) -> dict[int, str]:
+        rows = await conn.fetch(STATEMENTS[verb], prepared.at(*numbers), None, value)
         return {row["id"]: row["result"] for row in rows}
 
     return do
@@ -234,4 +234,4 @@ RESHAPING = {"grow", "prune a partition", "prune a partition of an hour ago"}
 
 def says(form: Form) -> dict[int, str]:
     """The outcomes that a worker reports by this operation, by job."""
-    return {place: str(outcome) for place, outcome in SAID.get(str(form), {}).items()}
+    return {number: str(outcome) for number, outcome in SAID.get(str(form), {}).items()}

@@ -14,7 +14,7 @@ from howdah.node.registry import new_node
 from howdah.postgres.database import Database
 from kit.explore_job_operations import FORMS, RESHAPING, SCHEDULE, SEEN, says
 from kit.interleave import Form
-from kit.interleave_jobs import STATEMENTS, Ground
+from kit.interleave_jobs import STATEMENTS, PreparedJobs
 from kit.interleave_partitions import SIZE, lay_within_one_partition, make_partition
 from kit.job_invariants import wrongs
 
@@ -87,10 +87,10 @@ from howdah.job j where j.kind = 'tick' group by j.run_at having count(*) > 1
 
 
 @dataclass(frozen=True)
-class Field(Ground):
-    """The twelve jobs of :class:`Ground`, and eight in another queue. 12 and 13 are due; 14 to 17 run on a second node,
-    15 is to be cancelled; 18 is under a lease of the first node whose claim was never answered; 19 is not due yet.
-    13 and 16 have keys.
+class ExplorerJobs(PreparedJobs):
+    """The twelve jobs of :class:`PreparedJobs`, and eight in another queue. 12 and 13 are due; 14 to 17 run on a second
+    node, 15 is to be cancelled; 18 is under a lease of the first node whose claim was never answered; 19 is not due
+    yet. 13 and 16 have keys.
     """
 
     second: int
@@ -107,7 +107,7 @@ class Field(Ground):
 
 @dataclass
 class Jobs:
-    """See :class:`Field`; the same content before every round."""
+    """See :class:`ExplorerJobs`; the same content before every round."""
 
     name = "jobs"
     independent = False
@@ -118,7 +118,7 @@ class Jobs:
     """Statements that restore the content."""
     reshaped: bool = False
     """Whether the operations of the last round may have changed the partitions."""
-    ground: Field | None = None
+    prepared: ExplorerJobs | None = None
 
     @property
     def statements(self) -> dict[str, str]:
@@ -127,14 +127,14 @@ class Jobs:
 
     async def prepare(self, conn: Any, database: Database) -> None:
         """Make the content once, and save it."""
-        ground = await lay_within_one_partition(conn)
-        self.low = ground.ids[0] // SIZE * SIZE
+        prepared = await lay_within_one_partition(conn)
+        self.low = prepared.ids[0] // SIZE * SIZE
         given = (new_node(), "there:1", "1", None, ["note"], 10, [], None, 1.0)
         second = await conn.fetchval(STATEMENTS["register"], *given)
-        made = await BulkEnqueue("howdah", STATEMENTS).enqueue(conn, [_other(place) for place in range(12, 20)])
-        ids = [*ground.ids, *(each.id for each in made)]
+        made = await BulkEnqueue("howdah", STATEMENTS).enqueue(conn, [_other(number) for number in range(12, 20)])
+        ids = [*prepared.ids, *(each.id for each in made)]
         others = await claim_other(conn, second, 4)
-        [unheard] = await claim_other(conn, ground.node, 1)
+        [unheard] = await claim_other(conn, prepared.node, 1)
         await conn.fetch(STATEMENTS["cancel"], [ids[15]], None, None)
         slot = datetime(2026, 1, 1, tzinfo=UTC)
         await conn.execute(
@@ -148,7 +148,7 @@ class Jobs:
         await conn.execute("create table effect (id bigint not null); grant all on effect to public")
         await conn.execute(SETTLE)
         held = dict(enumerate(others, 14))
-        self.ground = Field(ground.node, ids, ground.jobs, second=second, others=held, unheard=unheard.token)
+        self.ground = ExplorerJobs(prepared.node, ids, prepared.jobs, second=second, others=held, unheard=unheard.token)
         await self._save(conn)
 
     async def _save(self, conn: Any) -> None:
@@ -163,7 +163,7 @@ class Jobs:
         numbered = f"select setval('howdah.job_id', {numbers[0]}), setval('howdah.arrival', {numbers[1]})"
         self.fill = ";".join([*fill, numbered])
 
-    async def lay(self, conn: Any, forms: Sequence[Form]) -> Field:
+    async def lay(self, conn: Any, forms: Sequence[Form]) -> ExplorerJobs:
         """Restore the content; partitions only where an operation may have changed them."""
         assert self.ground is not None
         async with conn.transaction():
@@ -180,7 +180,7 @@ class Jobs:
     def excludes(self, forms: Sequence[Form]) -> bool:
         """A worker says one thing of an attempt, and says that again; it never says another thing."""
         told: dict[int, str] = {}
-        return any(told.setdefault(place, what) != what for form in forms for place, what in says(form).items())
+        return any(told.setdefault(number, what) != what for form in forms for number, what in says(form).items())
 
     async def summary(self, conn: Any) -> dict[str, list[Any]]:
         """Where each job is, once wishes are carried out. Jobs that are new have no number."""
@@ -209,10 +209,10 @@ class Jobs:
         return None
 
 
-def _other(place: int) -> NewJob:
-    late = {12: 1000.0, 13: 1000.0, 19: 1000.0}.get(place)
-    key = f"key {place}" if place in (13, 16) else None
-    priority = 5 if place == 19 else 0
+def _other(number: int) -> NewJob:
+    late = {12: 1000.0, 13: 1000.0, 19: 1000.0}.get(number)
+    key = f"key {number}" if number in (13, 16) else None
+    priority = 5 if number == 19 else 0
     return NewJob(kind="note", queue="other", max_attempts=3, delay=late, key=key, priority=priority)
 
 

@@ -10,12 +10,12 @@ from howdah.errors import LeaseLost
 from howdah.postgres.database import Database
 from kit.interleave import Form
 from kit.interleave_rows import FORMS as FIRST_FORMS
-from kit.interleave_rows import TOKEN, Rows, acking, prepare
+from kit.interleave_rows import TOKEN, PreparedRows, acking, prepare
 
 SLOWED = ("public.uploads",)
 
 
-async def handle(rows: Rows, conn: Any) -> bool:
+async def handle(rows: PreparedRows, conn: Any) -> bool:
     """A handler's transaction: its effect and the completion of its row."""
     try:
         async with conn.transaction():
@@ -27,7 +27,7 @@ async def handle(rows: Rows, conn: Any) -> bool:
     return True
 
 
-async def release(rows: Rows, conn: Any) -> list[int]:
+async def release(rows: PreparedRows, conn: Any) -> list[int]:
     return [row["id"] for row in await conn.fetch(rows.plan.sql["release"], [TOKEN], None)]
 
 
@@ -42,12 +42,12 @@ FORMS = [
 
 @dataclass
 class Table:
-    """See :class:`Rows`; the same content before every round."""
+    """See :class:`PreparedRows`; the same content before every round."""
 
     name = "rows"
     independent = True
     forms: Sequence[Form] = field(default_factory=lambda: FORMS)
-    ground: Rows | None = None
+    prepared: PreparedRows | None = None
 
     @property
     def statements(self) -> Any:
@@ -61,7 +61,7 @@ class Table:
         await conn.execute("grant all on uploads to public")
         await conn.execute("create table effect (id bigint not null); grant all on effect to public")
 
-    async def lay(self, conn: Any, forms: Sequence[Form]) -> Rows:
+    async def lay(self, conn: Any, forms: Sequence[Form]) -> PreparedRows:
         assert self.ground is not None
         await conn.execute("delete from effect")
         return await self.ground.lay(conn)

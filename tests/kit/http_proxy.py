@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
-Deed = Literal["lose", "twice", "delay", "dither", "swallow", "cut"]
+ProxyFault = Literal["lose", "twice", "delay", "dither", "swallow", "cut"]
 """``lose`` the answer after it was given, say the request ``twice``, ``delay`` it, ``dither``: delay and forget it if
 whoever asks hangs up meanwhile, ``swallow`` it, or ``cut`` the connection before it is forwarded."""
 
@@ -22,7 +22,7 @@ whoever asks hangs up meanwhile, ``swallow`` it, or ``cut`` the connection befor
 class Rule:
     """What happens to requests of this form."""
 
-    deed: Deed
+    fault: ProxyFault
     path: str
     """A regular expression that is looked for in the path."""
     method: str = "POST"
@@ -69,9 +69,11 @@ class Proxy:
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    def add(self, deed: Deed, path: str, *, method: str = "POST", times: int = 1_000_000, seconds: float = 0.0) -> Rule:
+    def add(
+        self, fault: ProxyFault, path: str, *, method: str = "POST", times: int = 1_000_000, seconds: float = 0.0
+    ) -> Rule:
         """Break requests of this form from now on; the rule counts its hits."""
-        rule = Rule(deed, path, method, times, seconds)
+        rule = Rule(fault, path, method, times, seconds)
         self.rules.append(rule)
         return rule
 
@@ -115,7 +117,7 @@ class Proxy:
                     server = End(*await asyncio.open_connection("127.0.0.1", self.port))
                 await self._open.wait()
                 await self._pass(request, client, server)
-        except (OSError, EOFError, Gone):
+        except (OSError, EOFError, ConnectionEnded):
             pass
         finally:
             client.close()
@@ -129,28 +131,28 @@ class Proxy:
             rule.hits += 1
             await self._before(rule, client)
         answer = await self._ask(request, client, server)
-        if rule is not None and rule.deed == "twice":
+        if rule is not None and rule.fault == "twice":
             self._note(request, answer, seen=False)
             answer = await self._ask(request, client, server)
         await self._open.wait()
-        lost = rule is not None and rule.deed == "lose"
+        lost = rule is not None and rule.fault == "lose"
         self._note(request, answer, seen=not lost)
         if lost:
-            raise Gone
+            raise ConnectionEnded
         client.writer.write(answer.raw)
         await client.writer.drain()
 
     async def _before(self, rule: Rule, client: End) -> None:
-        if rule.deed == "delay":
+        if rule.fault == "delay":
             await asyncio.sleep(rule.seconds)
-        elif rule.deed == "dither":
+        elif rule.fault == "dither":
             with suppress(TimeoutError):
                 await asyncio.wait_for(client.gone(), rule.seconds)
-                raise Gone
-        elif rule.deed == "swallow":
+                raise ConnectionEnded
+        elif rule.fault == "swallow":
             await client.gone()
-        elif rule.deed == "cut":
-            raise Gone
+        elif rule.fault == "cut":
+            raise ConnectionEnded
 
     async def _ask(self, request: Message, client: End, server: End) -> Message:
         server.writer.write(request.raw)
@@ -160,7 +162,7 @@ class Proxy:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if answering.done() and (answer := answering.result()) is not None:
                 return answer
-            raise Gone
+            raise ConnectionEnded
         finally:
             for task in (answering, leaving):
                 task.cancel()
@@ -175,7 +177,7 @@ class Proxy:
         self.watch(Passed(method, path, request.body, status, answer.body, seen))
 
 
-class Gone(Exception):
+class ConnectionEnded(Exception):
     """A connection shall end, or has ended."""
 
 

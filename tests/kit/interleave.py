@@ -20,7 +20,7 @@ from kit.roles import worker
 
 numbers = itertools.count()
 
-Deed = Callable[[Any], Awaitable[Any]]
+Operation = Callable[[Any], Awaitable[Any]]
 """Does something through a connection, and returns what it was told."""
 
 CONFLICTS = {
@@ -31,8 +31,8 @@ CONFLICTS = {
 """Which locks on one row exclude which; a row about to be inserted is one that is updated."""
 
 
-class Trio(NamedTuple):
-    """Who looks on, and the two that meet."""
+class ThreeConnections(NamedTuple):
+    """A connection that observes, and the two that interleave."""
 
     watch: Any
     one: Any
@@ -50,9 +50,9 @@ def fresh_database(server: Any, template: str) -> Iterator[Database]:
 
 
 @asynccontextmanager
-async def trio(database: Database) -> AsyncIterator[Trio]:
+async def three_connections(database: Database) -> AsyncIterator[ThreeConnections]:
     ours = worker(database)
-    conns = Trio(await database.connect("watch"), await ours.connect("one"), await ours.connect("other"))
+    conns = ThreeConnections(await database.connect("watch"), await ours.connect("one"), await ours.connect("other"))
     try:
         yield conns
     finally:
@@ -67,7 +67,7 @@ class Form:
     act: str
     name: str
     do: Callable[[Any, Any], Awaitable[Any]]
-    """Takes the ground and a connection."""
+    """Takes the prepared rows and a connection."""
     locks: Mapping[str, str] = field(default_factory=dict)
     skips: Collection[str] | bool = False
     """What it passes by when others hold it, instead of waiting; true: everything it locks."""
@@ -91,16 +91,16 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Met:
-    """What the two were told, and whether the second had to wait."""
+class InterleavingResult:
+    """Results of the two operations, and whether the second had to wait."""
 
     first: Any
     second: Any
     waited: bool
 
 
-async def told(doing: Awaitable[Any]) -> Any:
-    """What somebody is told, also when it is a refusal; neither a deadlock nor a missing right is an answer."""
+async def result_of(doing: Awaitable[Any]) -> Any:
+    """Return the result, or the name of the error; a deadlock or a missing right is raised."""
     try:
         return await doing
     except (asyncpg.DeadlockDetectedError, asyncpg.InsufficientPrivilegeError):
@@ -109,22 +109,22 @@ async def told(doing: Awaitable[Any]) -> Any:
         return type(error).__name__
 
 
-async def meet(three: Trio, first: Deed, second: Deed, *, commit: bool) -> Met:
+async def meet(three: ThreeConnections, first: Operation, second: Operation, *, commit: bool) -> InterleavingResult:
     """Let ``second`` run while what ``first`` did is neither committed nor undone."""
     opened = three.one.transaction()
     await opened.start()
     try:
         said = await first(three.one)
-        running = asyncio.ensure_future(told(second(three.other)))
+        running = asyncio.ensure_future(result_of(second(three.other)))
         waited = await _waits(three, running)
     except BaseException:
         await opened.rollback()
         raise
     await (opened.commit() if commit else opened.rollback())
-    return Met(said, await asyncio.wait_for(running, PATIENCE), waited)
+    return InterleavingResult(said, await asyncio.wait_for(running, PATIENCE), waited)
 
 
-async def _waits(three: Trio, running: asyncio.Future[Any]) -> bool:
+async def _waits(three: ThreeConnections, running: asyncio.Future[Any]) -> bool:
     """Whether the second waits for the first; it either does, or gets through without it."""
     pids = three.one.get_server_pid(), three.other.get_server_pid()
     until = asyncio.get_running_loop().time() + PATIENCE
@@ -137,47 +137,47 @@ async def _waits(three: Trio, running: asyncio.Future[Any]) -> bool:
     return False
 
 
-class Meetings:
-    """Meetings of acts on one kind of ground, held against what the same acts leave behind one after the other.
+class Interleavings:
+    """Runs pairs of operations on prepared rows and compares the result with serial execution.
 
-    A ground has a ``portrait`` of what the tables say, the same for two of them to which the same was done, and names
+    Prepared rows have a ``portrait`` of the tables, the same for two of them after the same operations, and name
     what is ``wrong``.
     """
 
-    def __init__(self, three: Trio, lay: Callable[[Any], Awaitable[Any]]) -> None:
+    def __init__(self, three: ThreeConnections, lay: Callable[[Any], Awaitable[Any]]) -> None:
         self._three = three
         self._lay = lay
         self._known: dict[tuple[str, ...], Any] = {}
 
-    async def hold(self, first: Form, second: Form, *, commit: bool) -> tuple[Any, Met, Any]:
-        """Let two acts meet; the ground, what they were told and what they left, unless something is wrong."""
+    async def hold(self, first: Form, second: Form, *, commit: bool) -> tuple[Any, InterleavingResult, Any]:
+        """Interleave two operations and check them; returns the prepared rows, the results and the tables."""
         watch, case = self._three.watch, f"{first}, {'committed' if commit else 'rolled back'} while: {second}"
         orders = [(first, second), (second, first)] if commit else [(second,)]
         passed_by = second.passes_by(first)
         ends = [await self._in_turn(*order) for order in orders]
         next_time = [await self._in_turn(*orders[0], second)] if passed_by else []
-        ground = await self._lay(watch)
+        prepared = await self._lay(watch)
         met = await meet(
-            self._three, lambda conn: first.do(ground, conn), lambda conn: second.do(ground, conn), commit=commit
+            self._three, lambda conn: first.do(prepared, conn), lambda conn: second.do(prepared, conn), commit=commit
         )
         assert met.waited == second.waits_for(first), f"{case}: did {'' if met.waited else 'not '}wait, {met}"
-        after = left = await ground.portrait(watch)
-        wrong = await ground.wrongs(watch)
+        after = left = await prepared.portrait(watch)
+        wrong = await prepared.wrongs(watch)
         assert wrong == [], f"{case}: {wrong}, {met}"
         if passed_by and left not in ends:
-            await told(second.do(ground, watch))  # what was passed by is met the next time
-            left, ends = await ground.portrait(watch), ends + next_time
+            await result_of(second.do(prepared, watch))  # what was passed by is met the next time
+            left, ends = await prepared.portrait(watch), ends + next_time
         assert left in ends, f"{case}: {met}, left {left}, and neither of {ends}"
-        return ground, met, after
+        return prepared, met, after
 
     async def _in_turn(self, *forms: Form) -> Any:
         """What these acts leave behind, one after the other."""
         key = tuple(map(str, forms))
         if key not in self._known:
-            ground = await self._lay(self._three.watch)
+            prepared = await self._lay(self._three.watch)
             for form in forms:
-                await told(form.do(ground, self._three.watch))
-            self._known[key] = await ground.portrait(self._three.watch)
+                await result_of(form.do(prepared, self._three.watch))
+            self._known[key] = await prepared.portrait(self._three.watch)
         return self._known[key]
 
 

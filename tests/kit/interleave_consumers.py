@@ -23,7 +23,7 @@ insert into applied select i from generate_series(1, {AT}) i;
 
 
 @dataclass(frozen=True)
-class Stand:
+class PreparedConsumer:
     """One share, of node 1: its checkpoint is at 5, the log at 10, and it failed once on 6. Effects are noted."""
 
     end: int = TO
@@ -32,16 +32,16 @@ class Stand:
     """Whether it may be resumed after it halted: that sets the failures to 0 and keeps the event it failed on."""
 
     async def portrait(self, conn: Any) -> Any:
-        share = await conn.fetchrow(
+        partition = await conn.fetchrow(
             "select s.node, s.epoch >> 24, k.position, k.failures, k.halted, k.error_position, c.paused"
             " from howdah.share s join howdah.checkpoint k using (consumer, part)"
             " join howdah.consumer c on c.name = s.consumer"
         )
         parked = await conn.fetch("select position, wanted_at is not null from howdah.parked order by 1")
         applied = await conn.fetch("select position, count(*) from applied group by 1 order by 1")
-        return tuple(share), [tuple(row) for row in parked], [tuple(row) for row in applied]
+        return tuple(partition), [tuple(row) for row in parked], [tuple(row) for row in applied]
 
-    async def lay(self, conn: Any) -> Stand:
+    async def lay(self, conn: Any) -> PreparedConsumer:
         """Begin anew."""
         await conn.execute(FILL)
         return self
@@ -59,14 +59,14 @@ class Stand:
         return wrong
 
 
-async def prepare(conn: Any) -> Stand:
+async def prepare(conn: Any) -> PreparedConsumer:
     """Make the log, and where effects are noted."""
     await conn.execute("select howdah.begin_run()")
     await conn.execute("create table applied (position bigint not null)")
     await conn.execute(f"insert into howdah.node (name) select 'node ' || i from generate_series(1, {SUCCESSOR}) i")
     for _ in range(TO):
         await conn.execute("select howdah.append('Order-1', $1)", b'[{"type": "Noted", "data": {}}]')
-    return Stand()
+    return PreparedConsumer()
 
 
 async def run(conn: Any) -> int:
@@ -74,7 +74,7 @@ async def run(conn: Any) -> int:
     return int(await conn.fetchval("select howdah.server_run()"))
 
 
-async def advance(_stand: Stand, conn: Any) -> str:
+async def advance(_stand: PreparedConsumer, conn: Any) -> str:
     """A batch: its effects and its checkpoint, or neither."""
     try:
         async with conn.transaction():
@@ -87,7 +87,7 @@ async def advance(_stand: Stand, conn: Any) -> str:
     return "settled"
 
 
-async def park(_stand: Stand, conn: Any) -> str:
+async def park(_stand: PreparedConsumer, conn: Any) -> str:
     """The event it fails on is set aside, and the checkpoint moves past it, or neither."""
     try:
         async with conn.transaction():
@@ -100,32 +100,32 @@ async def park(_stand: Stand, conn: Any) -> str:
     return "parked"
 
 
-async def fault(_stand: Stand, conn: Any) -> bool:
+async def fault(_stand: PreparedConsumer, conn: Any) -> bool:
     given = (NAME, PART, OWNER, EPOCH, 2, True, FAILED_AT, "E", "m", "t", await run(conn))
     return bool(await conn.fetchval(STATEMENTS["record_failure"], *given))
 
 
 def assigning(node: int | None) -> Any:
-    async def do(_stand: Stand, conn: Any) -> int:
+    async def do(_stand: PreparedConsumer, conn: Any) -> int:
         leader = await conn.fetchrow("select node, since from howdah.leader")
         return int((await conn.fetchrow(STATEMENTS["assign"], [NAME], [PART], [node], *leader))["moved"])
 
     return do
 
 
-async def resign(_stand: Stand, conn: Any) -> int:
+async def resign(_stand: PreparedConsumer, conn: Any) -> int:
     return int((await conn.fetchrow(STATEMENTS["release_partitions"], OWNER))["freed"])
 
 
 def resetting(position: int) -> Any:
-    async def do(_stand: Stand, conn: Any) -> list[int]:
+    async def do(_stand: PreparedConsumer, conn: Any) -> list[int]:
         return [row["part"] for row in await conn.fetch(STATEMENTS["reset"], NAME, None, position)]
 
     return do
 
 
 def asking(verb: str, *values: Any) -> Any:
-    async def do(_stand: Stand, conn: Any) -> list[Any]:
+    async def do(_stand: PreparedConsumer, conn: Any) -> list[Any]:
         return [row[0] for row in await conn.fetch(STATEMENTS[verb], NAME, *values)]
 
     return do

@@ -58,7 +58,7 @@ select json_build_object(
 """
 
 
-class Through:
+class SingleConnection:
     """One connection as the engine's own code knows it."""
 
     def __init__(self, conn: Any) -> None:
@@ -73,7 +73,7 @@ class Through:
 
 
 @dataclass(frozen=True)
-class Ground:
+class PreparedJobs:
     """Twelve jobs. 0 failed long ago; 1 to 7 are under one lease that has run out: 1 done, 2 failed, 3 to be retried
     later, 4 to 7 running, 5 for the last time; 8 to 11 wait. 2 and 9 have keys.
     """
@@ -87,17 +87,17 @@ class Ground:
     def token(self) -> int:
         return int(self.jobs[0].token)
 
-    def held(self, place: int) -> Job:
+    def held(self, number: int) -> Job:
         """The job at this place, as it was claimed."""
-        return self.jobs[place - 1]
+        return self.jobs[number - 1]
 
-    def at(self, *places: int) -> list[int]:
+    def at(self, *numbers: int) -> list[int]:
         """The ids of the jobs at these places."""
-        return [self.ids[place] for place in places]
+        return [self.ids[number] for number in numbers]
 
     async def wrongs(self, conn: Any) -> list[str]:
         """All that is wrong with the tables; nothing but a prune may remove a job, and only one that was over."""
-        return await wrongs(conn, [self.ids[0] + place for place in (await self.portrait(conn))["jobs"]])
+        return await wrongs(conn, [self.ids[0] + number for number in (await self.portrait(conn))["jobs"]])
 
     async def portrait(self, conn: Any) -> dict[str, Any]:
         """What the tables say once wishes are carried out, by places instead of ids: two grounds can be compared."""
@@ -122,12 +122,12 @@ def _placed(row: Any, first: int) -> Any:
     return row - first if isinstance(row, int) else (row[0] - first, *row[1:])
 
 
-async def lay(conn: Any) -> Ground:
+async def lay(conn: Any) -> PreparedJobs:
     """Begin anew with twelve jobs."""
     await conn.execute(EMPTY)
     given = (new_node(), "here:1", "1", None, ["note"], 10, [], None, 1.0)
     node = await conn.fetchval(STATEMENTS["register"], *given)
-    made = await BulkEnqueue("howdah", STATEMENTS).enqueue(conn, [_new(place) for place in range(12)])
+    made = await BulkEnqueue("howdah", STATEMENTS).enqueue(conn, [_new(number) for number in range(12)])
     ids = [each.id for each in made]
     [old] = await claim(conn, node, 1)
     await ack(conn, node, [_ended(old, Outcome.FAILED)], [old.token])
@@ -135,11 +135,11 @@ async def lay(conn: Any) -> Ground:
     one, two, three, *_ = jobs
     await ack(conn, node, [Ack(one, Outcome.OK, 1), _ended(two, Outcome.FAILED), _ended(three, Outcome.RETRY)], [])
     await conn.execute(LAPSE)
-    return Ground(node, ids, jobs)
+    return PreparedJobs(node, ids, jobs)
 
 
-def _new(place: int) -> NewJob:
-    return NewJob(kind="note", max_attempts=1 if place == 5 else 3, key=f"key {place}" if place in (2, 9) else None)
+def _new(number: int) -> NewJob:
+    return NewJob(kind="note", max_attempts=1 if number == 5 else 3, key=f"key {number}" if number in (2, 9) else None)
 
 
 def _ended(job: Job, outcome: Outcome) -> Ack:
@@ -160,7 +160,7 @@ async def claim(conn: Any, node: int, most: int) -> list[Job]:
 
 async def ack(conn: Any, node: int, acks: Sequence[Ack], finished: Sequence[int]) -> dict[int, str]:
     """What was accepted, by id."""
-    session: Any = Through(conn)
+    session: Any = SingleConnection(conn)
     recorder = AckRecorder(session, STATEMENTS, lambda _: None, Holds(session, STATEMENTS))
     return {ack.job.id: str(ack.outcome) for ack in await recorder.ack(node, acks, finished)}
 
@@ -169,40 +169,42 @@ async def ack(conn: Any, node: int, acks: Sequence[Ack], finished: Sequence[int]
 
 
 def claiming(most: int) -> Any:
-    async def do(ground: Ground, conn: Any) -> list[int]:
-        return [job.id for job in await claim(conn, ground.node, most)]
+    async def do(prepared: PreparedJobs, conn: Any) -> list[int]:
+        return [job.id for job in await claim(conn, prepared.node, most)]
 
     return do
 
 
 def acking(outcomes: dict[int, Outcome], *, last: bool) -> Any:
-    async def do(ground: Ground, conn: Any) -> dict[int, str]:
+    async def do(prepared: PreparedJobs, conn: Any) -> dict[int, str]:
         acks = [
-            Ack(ground.held(place), Outcome.OK, 1) if outcome is Outcome.OK else _ended(ground.held(place), outcome)
-            for place, outcome in outcomes.items()
+            Ack(prepared.held(number), Outcome.OK, 1)
+            if outcome is Outcome.OK
+            else _ended(prepared.held(number), outcome)
+            for number, outcome in outcomes.items()
         ]
-        return await ack(conn, ground.node, acks, [ground.token] if last else [])
+        return await ack(conn, prepared.node, acks, [prepared.token] if last else [])
 
     return do
 
 
-def acking_in_transaction(function: str, place: int = 4) -> Any:
-    async def do(ground: Ground, conn: Any) -> str:
-        job = ground.held(place)
-        given = (ground.node, job.token, job.id, job.attempt, 1)
+def acking_in_transaction(function: str, number: int = 4) -> Any:
+    async def do(prepared: PreparedJobs, conn: Any) -> str:
+        job = prepared.held(number)
+        given = (prepared.node, job.token, job.id, job.attempt, 1)
         return str(await conn.execute(f"select howdah.{function}($1, $2, $3, $4, $5)", *given))
 
     return do
 
 
-async def heartbeat(ground: Ground, conn: Any) -> list[int]:
-    given = (ground.node, [ground.token], LEASE, "busy", 4, False, 0)
+async def heartbeat(prepared: PreparedJobs, conn: Any) -> list[int]:
+    given = (prepared.node, [prepared.token], LEASE, "busy", 4, False, 0)
     return list((await conn.fetchrow(STATEMENTS["heartbeat"], *given))["lost"])
 
 
-def asking(verb: str, *places: int) -> Any:
-    async def do(ground: Ground, conn: Any) -> dict[int, str]:
-        rows = await conn.fetch(STATEMENTS[verb], ground.at(*places), None, None)
+def asking(verb: str, *numbers: int) -> Any:
+    async def do(prepared: PreparedJobs, conn: Any) -> dict[int, str]:
+        rows = await conn.fetch(STATEMENTS[verb], prepared.at(*numbers), None, None)
         return {row["id"]: row["result"] for row in rows}
 
     return do
@@ -211,26 +213,26 @@ def asking(verb: str, *places: int) -> Any:
 def deleting(seen: dict[int, str]) -> Any:
     """Delete jobs as they were seen; by bare ids a job that is retried meanwhile is passed by."""
 
-    async def do(ground: Ground, conn: Any) -> dict[int, str]:
-        rows = await conn.fetch(STATEMENTS["delete"], ground.at(*seen), list(seen.values()), None, None)
+    async def do(prepared: PreparedJobs, conn: Any) -> dict[int, str]:
+        rows = await conn.fetch(STATEMENTS["delete"], prepared.at(*seen), list(seen.values()), None, None)
         return {row["id"]: row["result"] for row in rows}
 
     return do
 
 
-async def reset(_ground: Ground, conn: Any) -> tuple[int, ...]:
+async def reset(_ground: PreparedJobs, conn: Any) -> tuple[int, ...]:
     return tuple(await conn.fetchrow(STATEMENTS["reset"], 100, True, True, None))
 
 
-async def release(ground: Ground, conn: Any) -> tuple[int, ...]:
-    return tuple(await conn.fetchrow(STATEMENTS["release"], ground.node, [ground.token]))
+async def release(prepared: PreparedJobs, conn: Any) -> tuple[int, ...]:
+    return tuple(await conn.fetchrow(STATEMENTS["release"], prepared.node, [prepared.token]))
 
 
-async def prune(_ground: Ground, conn: Any) -> int:
+async def prune(_ground: PreparedJobs, conn: Any) -> int:
     return int(await conn.fetchval(STATEMENTS["prune_rows"], TOMORROW, TOMORROW, 100, *NOBODY))
 
 
-async def pause(_ground: Ground, conn: Any) -> bool:
+async def pause(_ground: PreparedJobs, conn: Any) -> bool:
     return bool(await conn.fetchval(STATEMENTS["pause"], "default", "somebody"))
 
 

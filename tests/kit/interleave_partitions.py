@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kit.interleave_jobs import Ground, lay
+from kit.interleave_jobs import PreparedJobs, lay
 from kit.roles import OWNER
 
 SIZE = 100
@@ -34,12 +34,12 @@ async def make_partition(conn: Any, low: int) -> None:
         )
 
 
-async def lay_within_one_partition(conn: Any) -> Ground:
+async def lay_within_one_partition(conn: Any) -> PreparedJobs:
     """The same jobs, and ids were given out beyond their partition."""
     await conn.execute("delete from howdah.job; delete from howdah.done")
     low = await conn.fetchval("select (nextval('howdah.job_id') / $1 + 1) * $1", SIZE)
     await make_partition(conn, low)
     await conn.execute("select setval('howdah.job_id', $1)", low)
-    ground = await lay(conn)
+    prepared = await lay(conn)
     await conn.execute("select setval('howdah.job_id', $1)", low + SIZE)
-    return ground
+    return prepared

@@ -7,7 +7,7 @@ from typing import Any
 from howdah.job import NewJob
 from howdah.jobs.bulk import BulkEnqueue
 from kit.interleave import Form
-from kit.interleave_jobs import FORMS, RUN, STATEMENTS, Ground
+from kit.interleave_jobs import FORMS, RUN, STATEMENTS, PreparedJobs
 
 AGE = """
 update howdah.lease set claimed_at = now() - interval '1 hour';
@@ -17,27 +17,27 @@ update howdah.later set due_at = now() - interval '1 second';
 """Everything is old enough to be repaired, and to become ready."""
 
 
-async def repair(_ground: Ground, conn: Any) -> dict[str, int]:
+async def repair(_ground: PreparedJobs, conn: Any) -> dict[str, int]:
     """Look at all jobs once."""
     return dict(await conn.fetchrow("select requeued, ended, leases from howdah.repair(0)"))
 
 
-def rearranging(verb: str, to: Any, *places: int) -> Any:
-    async def do(ground: Ground, conn: Any) -> dict[int, str]:
-        rows = await conn.fetch(STATEMENTS[verb], ground.at(*places), None, to)
+def rearranging(verb: str, to: Any, *numbers: int) -> Any:
+    async def do(prepared: PreparedJobs, conn: Any) -> dict[int, str]:
+        rows = await conn.fetch(STATEMENTS[verb], prepared.at(*numbers), None, to)
         return {row["id"]: row["result"] for row in rows}
 
     return do
 
 
-async def enqueue(_ground: Ground, conn: Any) -> int:
+async def enqueue(_ground: PreparedJobs, conn: Any) -> int:
     """A bulk of waiting and delayed jobs, with a gap in the sequence of ids before it."""
     await conn.fetchval("select count(nextval('howdah.job_id')) from generate_series(1, 5)")
     jobs = [NewJob(kind="note", delay=None if n % 2 else 1000.0, key=f"new {n}") for n in range(6)]
     return len(await BulkEnqueue("howdah", STATEMENTS).enqueue(conn, jobs))
 
 
-async def promote(_ground: Ground, conn: Any) -> int:
+async def promote(_ground: PreparedJobs, conn: Any) -> int:
     return int((await conn.fetchrow(STATEMENTS["promote"], ["default"], 100))["promoted"])
 
 

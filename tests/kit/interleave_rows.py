@@ -57,7 +57,7 @@ select rows || ' rows are left' from (select count(*) as rows from uploads) t wh
 
 
 @dataclass(frozen=True)
-class Rows:
+class PreparedRows:
     """Eight rows. 1 failed, 2 completed, 3 errored, 4 waits, 5 waits and is not wanted; 6 to 8 are worked on by one who
     is silent, 8 for the last time.
     """
@@ -80,7 +80,7 @@ class Rows:
             for row in rows
         ]
 
-    async def lay(self, conn: Any) -> Rows:
+    async def lay(self, conn: Any) -> PreparedRows:
         """Begin anew."""
         await conn.execute("delete from uploads; " + FILL.format(resets=RESETS))
         return self
@@ -90,15 +90,15 @@ class Rows:
         return [row[0] for row in await conn.fetch(WRONG.format(resets=RESETS))]
 
 
-async def prepare(conn: Any, dsn: str) -> Rows:
+async def prepare(conn: Any, dsn: str) -> PreparedRows:
     """Make the table."""
     await conn.execute(ddl())
     table = Howdah(dsn).table("uploads", stalled_after=STALLED, max_resets=RESETS)
-    return Rows(await TablePlan.make(conn, table.options, "howdah"))
+    return PreparedRows(await TablePlan.make(conn, table.options, "howdah"))
 
 
 def claiming(most: int) -> Any:
-    async def do(rows: Rows, conn: Any) -> list[int]:
+    async def do(rows: PreparedRows, conn: Any) -> list[int]:
         statement, values = rows.plan.claim(None)
         return [row["id"] for row in await conn.fetch(statement, most, "me", 17, [], *values)]
 
@@ -106,7 +106,7 @@ def claiming(most: int) -> Any:
 
 
 def acking(states: dict[int, tuple[str, float | None]]) -> Any:
-    async def do(rows: Rows, conn: Any) -> dict[int, str]:
+    async def do(rows: PreparedRows, conn: Any) -> dict[int, str]:
         told = [(id, TOKEN, state, delay, None) for id, (state, delay) in states.items()]
         said = await conn.fetch(rows.plan.sql["ack"], *columns(told, 5))
         return {row["id"]: row["state"] for row in said}
@@ -114,15 +114,15 @@ def acking(states: dict[int, tuple[str, float | None]]) -> Any:
     return do
 
 
-async def ack_in_transaction(rows: Rows, conn: Any) -> Any:
+async def ack_in_transaction(rows: PreparedRows, conn: Any) -> Any:
     return await conn.fetchval(rows.plan.sql["ack_in_transaction"], 6, TOKEN)
 
 
-async def heartbeat(rows: Rows, conn: Any) -> list[int]:
+async def heartbeat(rows: PreparedRows, conn: Any) -> list[int]:
     return [row["id"] for row in await conn.fetch(rows.plan.sql["heartbeat"], [6, 7, 8], [TOKEN])]
 
 
-async def reset(rows: Rows, conn: Any) -> list[tuple[int, str]]:
+async def reset(rows: PreparedRows, conn: Any) -> list[tuple[int, str]]:
     seen = await conn.fetch(HEARD)
     ids, tokens, heard = ([row[name] for row in seen] for name in ("id", "lease_token", "heard"))
     now = await conn.fetchval("select extract(epoch from clock_timestamp())::float8")
@@ -130,16 +130,16 @@ async def reset(rows: Rows, conn: Any) -> list[tuple[int, str]]:
     return sorted((row["id"], row["state"]) for row in said)
 
 
-async def cancel(rows: Rows, conn: Any) -> list[int]:
+async def cancel(rows: PreparedRows, conn: Any) -> list[int]:
     return [row["id"] for row in await conn.fetch(rows.plan.sql["cancel"], 100, [], None)]
 
 
-async def expire(rows: Rows, conn: Any) -> list[int]:
+async def expire(rows: PreparedRows, conn: Any) -> list[int]:
     return [row["id"] for row in await conn.fetch(rows.plan.sql["expire"], [6, 7, 8], [TOKEN])]
 
 
 def asking(verb: str, ids: Sequence[int]) -> Any:
-    async def do(rows: Rows, conn: Any) -> dict[Any, str]:
+    async def do(rows: PreparedRows, conn: Any) -> dict[Any, str]:
         return {each.id: each.result for each in await getattr(TableAdmin(conn, rows.plan), verb)(ids)}
 
     return do

@@ -73,7 +73,7 @@ FEW = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StatementCost:
     """What a statement did, also within the functions it calls."""
 
     pages: int
@@ -84,14 +84,14 @@ class Seen:
     """Rows it read without an index, by table, of tables that may be long; a few are no walk."""
 
 
-class Look:
+class StatementMeter:
     """Runs statements on one connection; what they did is rolled back."""
 
     def __init__(self, conn: Any) -> None:
         self.conn = conn
         self._sql = {**sql.load("howdah.jobs", schema="howdah"), **sql.load("howdah.node", schema="howdah")}
 
-    async def __call__(self, verb: str, *args: Any, before: str | None = None) -> Seen:
+    async def __call__(self, verb: str, *args: Any, before: str | None = None) -> StatementCost:
         """Look at a statement by name, or as it stands; ``before``: what must have happened."""
         transaction = self.conn.transaction()
         await transaction.start()
@@ -103,7 +103,7 @@ class Look:
         finally:
             await transaction.rollback()
 
-    async def _once(self, verb: str, args: tuple[Any, ...]) -> Seen:
+    async def _once(self, verb: str, args: tuple[Any, ...]) -> StatementCost:
         values = f"({', '.join(map(quoted, args))})" if args else ""
         savepoint = self.conn.transaction()
         await savepoint.start()
@@ -117,7 +117,7 @@ class Look:
             await savepoint.rollback()
         old = {row["relname"]: row for row in first}
         walked = {row["relname"]: row["walked"] - since(old, row, "walked") for row in then}
-        return Seen(
+        return StatementCost(
             pages=pages(json.loads(said)[0]["Plan"]),
             rows=sum(row["rows"] - since(old, row, "rows") for row in then),
             walked={name: rows for name, rows in walked.items() if rows > FEW and name.startswith(GROWS)},

@@ -1,4 +1,4 @@
-"""How long anybody had to wait for a lock, as the server saw it: a machine that is slow does not count as a lock."""
+"""Measures waits for locks, as the server sees them: a slow machine does not count as a lock."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ WAITING = """
 """
 
 
-class Waits:
-    """Looks at the locks of one database while the block lasts."""
+class LockWaits:
+    """Samples the lock waits of one database while the block lasts."""
 
     def __init__(self, database: Database, *, besides: str) -> None:
         self._database = database
@@ -52,8 +52,8 @@ class Waits:
             await asyncio.sleep(EVERY)
 
 
-class Holder:
-    """Somebody who has enqueued and does not commit."""
+class OpenEnqueue:
+    """A transaction that has enqueued a job and is not committed."""
 
     def __init__(self, conn: Any) -> None:
         self.pid = conn.get_server_pid()
@@ -64,7 +64,7 @@ class Holder:
         await self._transaction.start()
         await self._conn.execute("select howdah.enqueue('held')")
 
-    async def let_go(self) -> None:
+    async def commit(self) -> None:
         await self._transaction.commit()
 
 

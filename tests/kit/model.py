@@ -30,7 +30,7 @@ class Entry:
     key: str | None
     most: int
     """Attempts allowed."""
-    place: str
+    location: str
     """ready, later, lease or done."""
     used: int = 0
     """Attempts used; while it runs, and when it is over, with this one."""
@@ -74,26 +74,26 @@ class Model:
 
     def live_key(self, key: str | None) -> Entry | None:
         """The job that holds this key."""
-        return next((job for job in self.jobs.values() if job.key == key and key and job.place != "done"), None)
+        return next((job for job in self.jobs.values() if job.key == key and key and job.location != "done"), None)
 
     def held(self, token: int) -> list[Entry]:
         """What is left of a lease."""
-        return [job for job in self.jobs.values() if job.place == "lease" and job.token == token]
+        return [job for job in self.jobs.values() if job.location == "lease" and job.token == token]
 
     def portrait(self) -> dict[str, Any]:
         """What the tables must say."""
         at: dict[str, set[Any]] = {"ready": set(), "later": set(), "lease": set(), "done": set()}
         for job in self.jobs.values():
             facts: tuple[Any, ...] = (job.id, job.used)
-            at[job.place].add(
-                {"lease": (*facts, job.token), "done": (*facts, job.state, job.node)}.get(job.place, facts)
+            at[job.location].add(
+                {"lease": (*facts, job.token), "done": (*facts, job.state, job.node)}.get(job.location, facts)
             )
         return {
             **at,
             "jobs": set(self.jobs),
             "leases": {(token, lease.node, lease.lapsed, lease.names) for token, lease in self.leases.items()},
-            "keys": {(job.key, job.id) for job in self.jobs.values() if job.key and job.place != "done"},
-            "wishes": {job.id for job in self.jobs.values() if job.wish and job.place != "done"},
+            "keys": {(job.key, job.id) for job in self.jobs.values() if job.key and job.location != "done"},
+            "wishes": {job.id for job in self.jobs.values() if job.wish and job.location != "done"},
             "resets": {(job.id, job.resets) for job in self.jobs.values() if job.resets},
             "paused": set(self.paused),
             "effects": sorted(self.effects),
@@ -104,12 +104,12 @@ class Model:
     def promote(self) -> None:
         """What is due may be claimed."""
         for job in self.jobs.values():
-            if job.place == "later" and job.due:
-                job.place, job.due = "ready", False
+            if job.location == "later" and job.due:
+                job.location, job.due = "ready", False
 
     def claim(self, node: int, token: int, ids: Collection[int], *, most: int, heard: bool = True) -> None:
         """These jobs are claimed; refuses those that could not be."""
-        free = {job.id for job in self.jobs.values() if job.place == "ready" and job.queue not in self.paused}
+        free = {job.id for job in self.jobs.values() if job.location == "ready" and job.queue not in self.paused}
         assert set(ids) <= free, f"claimed {sorted(ids)}, but only {sorted(free)} can be"
         assert 0 < len(ids) <= most, f"claimed {len(ids)} of {most}"
         for queue in {self.jobs[id].queue for id in ids}:
@@ -118,11 +118,11 @@ class Model:
         self.leases[token] = Leased(node, frozenset(ids), heard)
         for id in ids:
             job = self.jobs[id]
-            job.place, job.token, job.used = "lease", token, job.used + 1
+            job.location, job.token, job.used = "lease", token, job.used + 1
 
     def claimable(self) -> int:
         """How many could be claimed."""
-        return sum(job.place == "ready" and job.queue not in self.paused for job in self.jobs.values())
+        return sum(job.location == "ready" and job.queue not in self.paused for job in self.jobs.values())
 
     def ack(self, node: int, acks: Iterable[Ack], finished: Iterable[int]) -> dict[tuple[int, int], Outcome]:
         """Attempts ended so; those that are accepted, with what became of them."""
@@ -132,11 +132,11 @@ class Model:
             if job is None:
                 continue
             lease = self.leases.get(ack.job.token)
-            if job.place == "lease" and job.token == ack.job.token and lease and lease.node == node:
+            if job.location == "lease" and job.token == ack.job.token and lease and lease.node == node:
                 code = "s" if ack.outcome is Outcome.RELEASED and ack.delay else CODES[ack.outcome]
                 fate = self._end(job, code, node)
                 accepted[ack.job.token, job.id] = OUTCOMES[CODES[ack.outcome] if fate == code else fate]
-            elif job.place == "done" and (job.node, job.used) == (node, ack.job.attempt):
+            elif job.location == "done" and (job.node, job.used) == (node, ack.job.attempt):
                 accepted[ack.job.token, job.id] = OUTCOMES[job.state or ""]  # said before; only the answer was lost
         for token in finished:
             if token in self.leases and self.leases[token].node == node:
@@ -152,17 +152,17 @@ class Model:
         if code in "dfc":
             self._over(job, code, node)
         else:
-            job.place, job.token = "ready" if code == "b" else "later", None
+            job.location, job.token = "ready" if code == "b" else "later", None
             job.used -= code != "r"
         return code
 
     def _over(self, job: Entry, state: str, node: int | None) -> None:
-        job.place, job.state, job.node, job.token, job.wish, job.due = "done", state, node, None, False, False
+        job.location, job.state, job.node, job.token, job.wish, job.due = "done", state, node, None, False, False
 
     def transact(self, node: int, token: int, id: int) -> bool:
         """A handler's transaction commits with its success, if the job is its own."""
         job = self.jobs.get(id)
-        if job is None or job.place != "lease" or job.token != token:
+        if job is None or job.location != "lease" or job.token != token:
             return False
         self._over(job, "d", node)
         self.effects.add(id)
@@ -194,9 +194,9 @@ class Model:
             if job.wish or (charge and job.used >= job.most):
                 self._over(job, "c" if job.wish else "f", node)
             else:
-                job.place, job.token, job.used = "ready", None, job.used - (not charge)
+                job.location, job.token, job.used = "ready", None, job.used - (not charge)
         del self.leases[token]
-        over = sum(job.place == "done" for job in left)
+        over = sum(job.location == "done" for job in left)
         return len(left) - over, over
 
     # ---------------------------------------------------------------- people
@@ -205,9 +205,9 @@ class Model:
         said = {}
         for id in sorted(set(ids)):
             job = self.jobs.get(id)
-            if job is None or job.place == "done":
+            if job is None or job.location == "done":
                 said[id] = "unknown" if job is None else "over"
-            elif job.place == "lease":
+            elif job.location == "lease":
                 job.wish, said[id] = True, "asked"
             else:
                 self._over(job, "c", None)
@@ -218,12 +218,12 @@ class Model:
         said = {}
         for id in sorted(set(ids)):
             job = self.jobs.get(id)
-            if job is None or job.place != "done" or job.state == "d":
-                said[id] = "unknown" if job is None else "live" if job.place != "done" else "done"
+            if job is None or job.location != "done" or job.state == "d":
+                said[id] = "unknown" if job is None else "live" if job.location != "done" else "done"
             elif holder := self.live_key(job.key):
                 said[id] = f"key held by job {holder.id}"
             else:
-                job.place, job.used, job.state, job.node, job.wish = "ready", 0, None, None, False
+                job.location, job.used, job.state, job.node, job.wish = "ready", 0, None, None, False
                 said[id] = "queued"
         return said
 
@@ -231,7 +231,7 @@ class Model:
         said = {}
         for id in sorted(set(ids)):
             job = self.jobs.get(id)
-            if job is None or job.place == "lease":
+            if job is None or job.location == "lease":
                 said[id] = "unknown" if job is None else "running"
             elif job.state == "d" and any(id in lease.names for lease in self.leases.values()):
                 said[id] = "fresh"
@@ -243,7 +243,7 @@ class Model:
     def prune(self) -> int:
         """What is over goes, but for what a lease still names: its outcome may be reported once more."""
         named = {id for lease in self.leases.values() for id in lease.names}
-        over = [job.id for job in self.jobs.values() if job.place == "done" and job.id not in named]
+        over = [job.id for job in self.jobs.values() if job.location == "done" and job.id not in named]
         for id in over:
             del self.jobs[id]
         return len(over)
@@ -255,8 +255,8 @@ class Model:
             if fresh:
                 assert holder is None, f"job {id} has the key of job {holder}"
                 assert id not in self.jobs, f"job {id} was there before"
-                place = "later" if job.delay else "ready"
-                self.jobs[id] = Entry(id, job.queue, job.priority, job.key, job.max_attempts, place)
+                location = "later" if job.delay else "ready"
+                self.jobs[id] = Entry(id, job.queue, job.priority, job.key, job.max_attempts, location)
             else:
                 assert holder is not None, f"job {id} was taken for one with the key {job.key}"
                 assert holder.id == id, f"job {id} was taken for job {holder.id}, which has the key {job.key}"

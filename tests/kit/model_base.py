@@ -13,7 +13,7 @@ from howdah.outcome import Outcome
 from kit.broken_connections import When
 from kit.job_invariants import wrongs
 from kit.model import Model
-from kit.model_world import KIND, LOST, Errors, Side, World
+from kit.model_world import KIND, LOST, Errors, ModelNode, World
 
 Fault = tuple[int, When] | None
 
@@ -53,7 +53,7 @@ class Moves(RuleBasedStateMachine):
         self.patience = 0
         """People come after nodes have done so many things."""
 
-    def _busy(self) -> list[Side]:
+    def _busy(self) -> list[ModelNode]:
         """Nodes that have something to say."""
         return [side for side in self.world.sides if side.jobs or side.unsaid]
 

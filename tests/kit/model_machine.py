@@ -10,11 +10,11 @@ from howdah.outcome import Ack, Outcome
 from kit.interleave_jobs import STATEMENTS
 from kit.model import Model
 from kit.model_base import Fault, Wrong, faults, new_jobs, outcomes, sides
-from kit.model_operators import People
-from kit.model_world import BROKEN_OFF, FALL_DUE, LAPSE, LEASE, Side, failed, set_back, transact
+from kit.model_operators import OperatorMoves
+from kit.model_world import BROKEN_OFF, FALL_DUE, LAPSE, LEASE, ModelNode, failed, set_back, transact
 
 
-class Life(People):
+class JobStateMachine(OperatorMoves):
     """The life of jobs, with faults."""
 
     @initialize(jobs=st.lists(new_jobs.filter(lambda job: job.key is None), min_size=3, max_size=6))
@@ -31,7 +31,7 @@ class Life(People):
         if due:
             self.world.fetch(FALL_DUE)
             for job in self.model.jobs.values():
-                job.due = job.due or job.place == "later"
+                job.due = job.due or job.location == "later"
         back, ready = self.model.copy(), self.model.copy()
         unheard = [token for token, lease in back.leases.items() if lease.node == side.node and not lease.heard]
         for model in (back, ready):
@@ -53,7 +53,7 @@ class Life(People):
             raise Wrong(f"nothing was claimed although {ready.claimable()} jobs wait")
         self._compare(ready)
 
-    def _adopt(self, model: Model, side: Side, most: int) -> None:
+    def _adopt(self, model: Model, side: ModelNode, most: int) -> None:
         """A claim of which no answer came may have happened; its lease is known to nobody."""
         for token, node, _, names in self.world.look()["leases"]:
             if token not in model.leases and node == side.node and token not in self.model.leases:
@@ -70,10 +70,10 @@ class Life(People):
         side = self._busy()[at % len(self._busy())]
         if side.unsaid is None:
             acks = []
-            for place, outcome in chosen:
+            for index, outcome in chosen:
                 left = [job for job in side.jobs.values() if job not in [ack.job for ack in acks]]
                 if left:
-                    acks.append(failed(left[place % len(left)], outcome))
+                    acks.append(failed(left[index % len(left)], outcome))
             if not acks:
                 return
             side.unsaid = acks, side.count([ack.job for ack in acks])
@@ -97,7 +97,7 @@ class Life(People):
             side.unsaid = [Ack(job, Outcome.OK, 1) for job in jobs], side.count(jobs)
         self._say(side, fault)
 
-    def _say(self, side: Side, fault: Fault) -> None:
+    def _say(self, side: ModelNode, fault: Fault) -> None:
         """Tell the store what became of attempts; what is not answered is said again."""
         assert side.unsaid
         acks, finished = side.unsaid = side.still_ours(*side.unsaid)
@@ -122,13 +122,13 @@ class Life(People):
         self._compare(full)
 
     @precondition(lambda self: self._busy())
-    @rule(at=sides, place=st.integers(0, 40), fault=faults(1, 2, 3, 4))
-    def transact(self, at: int, place: int, fault: Fault) -> None:
+    @rule(at=sides, index=st.integers(0, 40), fault=faults(1, 2, 3, 4))
+    def transact(self, at: int, index: int, fault: Fault) -> None:
         side = self._busy()[at % len(self._busy())]
         if side.unsaid:
             self._say(side, fault)
             return
-        job = list(side.jobs.values())[place % len(side.jobs)]
+        job = list(side.jobs.values())[index % len(side.jobs)]
         after = self.model.copy()
         committed = after.transact(side.node, job.token, job.id)
         answered, said = self._attempt(lambda: transact(side, job), fault, BROKEN_OFF)
@@ -182,11 +182,11 @@ class Life(People):
     def wake(self, at: int, way: str, outcome: Outcome, fault: Fault) -> None:
         """A node that was frozen wakes when somebody else has taken back what it held, and goes on."""
         side = self._busy()[at % len(self._busy())]
-        place = self.world.sides.index(side)
+        index = self.world.sides.index(side)
         self.world.fetch(LAPSE, side.node)
         for lease in self.model.leases.values():
             lease.lapsed = lease.lapsed or lease.node == side.node
-        self.reset(1 - place, None)
+        self.reset(1 - index, None)
         if way == "ack":
             self.ack(at, [(0, outcome)], False, fault)
         else:

@@ -13,12 +13,12 @@ from kit.interleave_jobs import STATEMENTS, TOMORROW
 from kit.model_base import QUEUES, Fault, Moves, Wrong, faults, new_jobs, sides, some
 
 
-class People(Moves):
+class OperatorMoves(Moves):
     """Everybody but the nodes."""
 
     # ---------------------------------------------------------------- enqueue
 
-    @precondition(lambda self: sum(job.place != "done" for job in self.model.jobs.values()) < 8)
+    @precondition(lambda self: sum(job.location != "done" for job in self.model.jobs.values()) < 8)
     @rule(jobs=st.lists(new_jobs, min_size=1, max_size=5), fault=faults(1, 2, 3, 4, 5))
     def enqueue(self, jobs: list[NewJob], fault: Fault) -> None:
         if len(jobs) == 1:
@@ -60,12 +60,12 @@ class People(Moves):
     # ---------------------------------------------------------------- people
 
     @precondition(lambda self: self.patience <= 0)
-    @rule(verb=st.sampled_from(["cancel", "cancel", "retry", "delete"]), places=some, fault=faults(2, 3, 4, 5))
-    def act(self, verb: str, places: list[int], fault: Fault) -> None:
+    @rule(verb=st.sampled_from(["cancel", "cancel", "retry", "delete"]), indexes=some, fault=faults(2, 3, 4, 5))
+    def act(self, verb: str, indexes: list[int], fault: Fault) -> None:
         self.patience = 2
         over = [job.id for job in self.model.jobs.values() if job.state in ("f", "c")]
         ids = over if verb == "retry" and over else self.ever
-        self._act(verb, sorted({ids[place % len(ids)] for place in places}), fault)
+        self._act(verb, sorted({ids[index % len(ids)] for index in indexes}), fault)
 
     def _act(self, verb: str, ids: Sequence[int], fault: Fault) -> None:
         after = self.model.copy()

@@ -32,7 +32,7 @@ LAPSE = "update howdah.lease set expires_at = now() - interval '1 second' where 
 FALL_DUE = "update howdah.later set due_at = now() - interval '1 second'"
 
 
-class Side:
+class ModelNode:
     """One node: what it believes to hold, and what it could not say yet."""
 
     def __init__(self, node: int, store: JobStore, heart: Session) -> None:
@@ -82,7 +82,7 @@ class World:
         self._runner = asyncio.Runner()
         self._database = WiredDatabase(dsn, self.faults)
         self._conn, self._pool = self.run(self._open(dsn))
-        self.sides: list[Side] = []
+        self.sides: list[ModelNode] = []
 
     def run(self, doing: Awaitable[Any]) -> Any:
         async def wait() -> Any:
@@ -100,7 +100,7 @@ class World:
         """Start over, with so many nodes."""
         self.run(self._begin(nodes))
 
-    def crash(self, side: Side) -> Side:
+    def crash(self, side: ModelNode) -> ModelNode:
         """A process dies and another one starts."""
         self.sides.remove(side)
         self.run(self._leave(side))
@@ -160,13 +160,13 @@ class World:
         for _ in range(nodes):
             await self._join()
 
-    async def _join(self) -> Side:
+    async def _join(self) -> ModelNode:
         given = (new_node(), "here:1", "1", None, [KIND], 10, [], None, 1.0)
         node = await self._conn.fetchval(STATEMENTS["register"], *given)
         store = JobStore(
             self._database, node, kinds=[KIND], queues=None, lease=LEASE, poll=1, notify=False, pool=self._pool
         )
-        self.sides.append(Side(node, store, Session(self._database, "heart")))
+        self.sides.append(ModelNode(node, store, Session(self._database, "heart")))
         return self.sides[-1]
 
     async def _end_of(self, pid: int) -> None:
@@ -177,7 +177,7 @@ class World:
 
         await eventually(gone)
 
-    async def _leave(self, side: Side) -> None:
+    async def _leave(self, side: ModelNode) -> None:
         await side.store.close()
         await side.heart.close()
 
@@ -217,7 +217,7 @@ class World:
         }
 
 
-async def transact(side: Side, job: Job) -> str:
+async def transact(side: ModelNode, job: Job) -> str:
     """Run a handler that writes through its transaction."""
 
     async def body(tx: Any) -> None:

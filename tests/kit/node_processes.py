@@ -54,7 +54,7 @@ async def deadly(path: str) -> None:
 async def plain(n: int) -> None: ...
 
 
-class Farm:
+class NodeProcesses:
     """Processes that work on one database."""
 
     def __init__(self, dsn: str, **switches: str) -> None:
@@ -77,7 +77,7 @@ class Farm:
     def kill_one(self) -> None:
         self.kill(random.choice(self.nodes))
 
-    def __enter__(self) -> Farm:
+    def __enter__(self) -> NodeProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:

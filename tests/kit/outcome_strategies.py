@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from howdah import Cancel, Poison, RateLimited, Retry, Snooze
 from howdah.errors import CodedError, LeaseLost
-from kit.unstorable_results import RAW, UNSTORABLE, Speechless
+from kit.unstorable_results import RAW, UNSTORABLE, UnreadableError
 
 LONG = 3600.0
 """Seconds: a drawn delay is zero or at least this, so that no test depends on when a job is tried again."""
@@ -129,7 +129,7 @@ HOLDS: dict[str, Callable[[Any], Any]] = {
 RAISES: dict[str, Callable[[Any], Any]] = {
     "raise": lambda value: _raise(ValueError(value)),
     "raise with odd attributes": lambda value: _raise(_with(ValueError("x"), code=value, hold=value)),
-    "raise without a message": lambda _: _raise(Speechless()),
+    "raise without a message": lambda _: _raise(UnreadableError()),
     "raise with a name": lambda value: _raise(_named(value)),
     "raise from itself": lambda value: _raise(_circle(ValueError(value))),
     "a lost lease": lambda value: _raise(LeaseLost(value)),

@@ -99,8 +99,8 @@ def marks(path: Path) -> list[Mark]:
     return [Mark(float(at), what, *map(int, rest)) for at, what, *rest in map(str.split, lines)]
 
 
-class Fleet:
-    """Its processes; when the block ends none is left."""
+class RemoteProcesses:
+    """A control plane and remote nodes as processes; when the block ends none is left."""
 
     def __init__(self, dsn: str, token: str, path: Path) -> None:
         self._dsn = dsn

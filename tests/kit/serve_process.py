@@ -35,7 +35,7 @@ def make_token(database: Database, *scopes: str) -> str:
     return asyncio.run(make())
 
 
-class Control(Command):
+class ControlPlaneProcess(Command):
     """A control plane; ``url`` is where it listens."""
 
     def __init__(self, *words: str, port: int = 0, **more: Any) -> None:
@@ -79,7 +79,7 @@ def workers(url: str, token: str, *states: str) -> list[Any]:
     return found
 
 
-class Site:
+class ControlPlaneProcesses:
     """A control plane, a token for it, and workers."""
 
     def __init__(self, database: Database, direct: Database, stack: ExitStack, notes: Path) -> None:
@@ -91,8 +91,8 @@ class Site:
         self.control = self.serve()
         self.url = self.control.url
 
-    def serve(self, *words: str, port: int = 0) -> Control:
-        return self._stack.enter_context(Control(*QUICK, *words, port=port, dsn=fleet(self._database).dsn))
+    def serve(self, *words: str, port: int = 0) -> ControlPlaneProcess:
+        return self._stack.enter_context(ControlPlaneProcess(*QUICK, *words, port=port, dsn=fleet(self._database).dsn))
 
     def worker(self, *words: str, server: str | None = None, **environment: str) -> Command:
         """One that knows no database at all."""
@@ -121,7 +121,7 @@ class Site:
         return self.notes.read_text().splitlines() if self.notes.exists() else []
 
 
-def look(url: str, path: str) -> str | None:
+def page_text(url: str, path: str) -> str | None:
     """What a page says; ``None``: nobody answers."""
     try:
         return str(ask(url, path)[1])

@@ -67,7 +67,7 @@ class Repository:
 
 
 @dataclass(slots=True)
-class Companion:
+class SidecarProcess:
     """A sidecar at work."""
 
     process: asyncio.subprocess.Process
@@ -89,7 +89,7 @@ class Companion:
 
 
 @asynccontextmanager
-async def companion(folder: Path, *flags: str, **environment: str) -> AsyncIterator[Companion]:
+async def running_sidecar(folder: Path, *flags: str, **environment: str) -> AsyncIterator[SidecarProcess]:
     """``howdah sidecar`` with these flags while the block lasts."""
     where, log = folder / "workspaces", folder / "sidecar.log"
     with log.open("a") as output:
@@ -105,7 +105,7 @@ async def companion(folder: Path, *flags: str, **environment: str) -> AsyncItera
             await asyncio.sleep(0.05)
         else:
             raise AssertionError(f"the sidecar does not start: {log.read_text()}")
-        yield Companion(process, f"http://127.0.0.1:{found[1]}", where, log)
+        yield SidecarProcess(process, f"http://127.0.0.1:{found[1]}", where, log)
     finally:
         if process.returncode is None:
             process.terminate()

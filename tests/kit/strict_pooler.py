@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 TAKEN = {"user", "database", "client_encoding", "datestyle", "timezone", "application_name"}
 
 
-class Refuser:
+class StrictPooler:
     """A socket in ``folder`` that leads to the server of ``dsn``; runs while its block lasts."""
 
     def __init__(self, dsn: str, folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 
-class Speechless(Exception):
+class UnreadableError(Exception):
     """An error whose message cannot be read."""
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ def deep() -> list[Any]:
 
 
 UNSTORABLE: dict[str, Callable[[], Any]] = {
-    "an error without a message": lambda: Dumps(Speechless()),
+    "an error without a message": lambda: Dumps(UnreadableError()),
     "SystemExit": lambda: Dumps(SystemExit(3)),
     "KeyboardInterrupt": lambda: Dumps(KeyboardInterrupt()),
     "GeneratorExit": lambda: Dumps(GeneratorExit()),

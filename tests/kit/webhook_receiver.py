@@ -17,7 +17,7 @@ Reply = tuple[int, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class Letter:
+class ReceivedRequest:
     """One request as it came."""
 
     path: str
@@ -33,7 +33,7 @@ class Receiver:
     """Answers 200, or what ``replies`` says, one after the other; the last stays. ``heard`` is what came."""
 
     def __init__(self, *replies: int | Reply, host: str = "127.0.0.1", port: int = 0, cert: Path | None = None) -> None:
-        self.heard: list[Letter] = []
+        self.heard: list[ReceivedRequest] = []
         self.replies: list[int | Reply] = list(replies) or [200]
         self.hold = threading.Event()
         """Cleared: nobody is answered."""
@@ -77,7 +77,7 @@ class Receiver:
                 if len(body) < length:  # its sender died while it spoke: nobody was told anything
                     self.close_connection = True
                     return
-                receiver.heard.append(Letter(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+                receiver.heard.append(ReceivedRequest(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
                 receiver.hold.wait(60)
                 time.sleep(receiver.pace)
                 reply = receiver.replies.pop(0) if len(receiver.replies) > 1 else receiver.replies[0]

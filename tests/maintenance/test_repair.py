@@ -72,11 +72,11 @@ async def test_a_job_in_no_place_without_an_attempt_left_fails(app, conn, repair
 
 async def test_jobs_in_their_places_are_left_alone(conn, repair, heard):
     """One in every place: ready, later, leased, retried under a lease that lives, done, failed."""
-    ground = await lay(conn)
-    before = await ground.portrait(conn)
+    prepared = await lay(conn)
+    before = await prepared.portrait(conn)
     await repair.run()
 
-    assert await ground.portrait(conn) == before
+    assert await prepared.portrait(conn) == before
     assert heard == []
 
 

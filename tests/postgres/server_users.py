@@ -30,7 +30,7 @@ server.stop()
 
 
 class ServerUser:
-    """Somebody who can run Python code with ``howdah.postgres`` at hand."""
+    """An account that runs Python code which imports ``howdah.postgres``."""
 
     def __init__(self, name: str | None, package: Path) -> None:
         self.name = name
@@ -81,19 +81,19 @@ class ServerUser:
             process.stdout.close()
 
 
-def package(place: Path) -> Path:
+def package(parent: Path) -> Path:
     """Copy what an embedded server needs to where everybody can read it."""
     source = Path(embedded.__file__).parents[2]
-    target = place / "package" / "howdah"
+    target = parent / "package" / "howdah"
     (target / "postgres" / "embedded").mkdir(parents=True)
     for name in ("__init__.py", "postgres/__init__.py", "postgres/embedded/__init__.py"):
         (target / name).write_text("")
     modules = ("binaries", "server", "data_directory", "guardian")
     for module in ("errors", *(f"postgres/embedded/{module}" for module in modules)):
         shutil.copyfile(source / f"{module}.py", target / f"{module}.py")
-    for path in (place / "package").rglob("*"):
+    for path in (parent / "package").rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    return place / "package"
+    return parent / "package"
 
 
 def works(dsn: str) -> bool:

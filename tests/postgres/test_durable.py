@@ -16,7 +16,7 @@ from howdah.postgres.database import Database
 from howdah.postgres.sql import identifier
 from howdah_lab.torture.servers.single import Single
 from kit.node import PATIENCE
-from kit.strict_pooler import Refuser
+from kit.strict_pooler import StrictPooler
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +67,7 @@ async def test_off_in_the_dsn_is_respected_and_logged_once(direct, caplog):
 async def test_off_behind_a_pooler_is_logged(direct, conn, tmp_path, caplog):
     await commit(conn, direct.dsn, "off")
 
-    async with Refuser(direct.dsn, tmp_path) as pooler:
+    async with StrictPooler(direct.dsn, tmp_path) as pooler:
         app = Howdah(pooler.dsn)
         with caplog.at_level(logging.WARNING, "howdah"):
             await app.enqueue(NewJob(kind="any"))

@@ -26,11 +26,11 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture
-def place():
-    place = Path(tempfile.mkdtemp(prefix="howdah-test-", dir="/var/tmp"))
-    place.chmod(0o755)
-    yield place
-    shutil.rmtree(place)
+def directory():
+    directory = Path(tempfile.mkdtemp(prefix="howdah-test-", dir="/var/tmp"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="module")
@@ -76,27 +76,27 @@ def test_the_password_opens_the_port_on_loopback_too(shared):
     assert works(f"postgresql://postgres:{password}@127.0.0.1:{shared.port}/postgres")
 
 
-def test_without_a_port_there_is_no_door_but_the_socket(place):
-    with embedded.start(place / "pg") as server, psycopg.connect(server.dsn) as conn:
+def test_without_a_port_there_is_no_door_but_the_socket(directory):
+    with embedded.start(directory / "pg") as server, psycopg.connect(server.dsn) as conn:
         assert conn.execute("show listen_addresses").fetchone() == ("",)
         assert conn.execute("show fsync").fetchone() == ("on",)
 
 
-def test_settings_are_passed_on(place):
+def test_settings_are_passed_on(directory):
     settings = {"fsync": "off", "howdah.greeting": "hello 'there'"}
 
-    with embedded.start(place / "pg", settings=settings) as server, psycopg.connect(server.dsn) as conn:
+    with embedded.start(directory / "pg", settings=settings) as server, psycopg.connect(server.dsn) as conn:
         assert conn.execute("show fsync").fetchone() == ("off",)
         assert conn.execute("show howdah.greeting").fetchone() == ("hello 'there'",)
 
 
-def test_data_and_password_outlive_a_restart(place):
-    with embedded.start(place / "pg") as server:
+def test_data_and_password_outlive_a_restart(directory):
+    with embedded.start(directory / "pg") as server:
         first = server.dsn
         with psycopg.connect(server.dsn) as conn:
             conn.execute("create table kept as select 'ü' as word")
 
-    with embedded.start(place / "pg") as server, psycopg.connect(server.dsn) as conn:
+    with embedded.start(directory / "pg") as server, psycopg.connect(server.dsn) as conn:
         assert server.dsn == first
         assert conn.execute("select word from kept").fetchone() == ("ü",)
 
@@ -116,8 +116,8 @@ def test_only_its_owner_can_enter(shared):
     assert (shared.folder / "data").stat().st_uid != 0
 
 
-def test_no_folder_but_its_own_is_changed(place):
-    home = place / "some" / "where" / "pg"
+def test_no_folder_but_its_own_is_changed(directory):
+    home = directory / "some" / "where" / "pg"
     home.parent.mkdir(parents=True)
     outside = [
         *home.parents,
@@ -133,25 +133,25 @@ def test_no_folder_but_its_own_is_changed(place):
     assert [_rights(path) for path in outside] == before
 
 
-def test_a_folder_that_was_there_before_keeps_its_mode(place):
-    (place / "pg").mkdir(mode=0o755)
-    before = _rights(place / "pg")
+def test_a_folder_that_was_there_before_keeps_its_mode(directory):
+    (directory / "pg").mkdir(mode=0o755)
+    before = _rights(directory / "pg")
 
-    with embedded.start(place / "pg") as server:
+    with embedded.start(directory / "pg") as server:
         assert works(server.dsn)
-    assert _rights(place / "pg") == before
+    assert _rights(directory / "pg") == before
 
 
-def test_a_folder_with_other_things_in_it_is_refused(place):
-    (place / "letter.txt").write_text("dear")
+def test_a_folder_with_other_things_in_it_is_refused(directory):
+    (directory / "letter.txt").write_text("dear")
 
     with pytest.raises(ConfigError, match="neither empty nor an embedded PostgreSQL"):
-        embedded.start(place)
-    assert os.listdir(place) == ["letter.txt"]
+        embedded.start(directory)
+    assert os.listdir(directory) == ["letter.txt"]
 
 
-def test_a_path_too_long_for_a_socket_has_its_sockets_elsewhere(place):
-    home = place / ("long " * 20) / "pg"
+def test_a_path_too_long_for_a_socket_has_its_sockets_elsewhere(directory):
+    home = directory / ("long " * 20) / "pg"
 
     with embedded.start(home) as server:
         assert works(server.dsn)
@@ -164,8 +164,8 @@ def test_a_path_too_long_for_a_socket_has_its_sockets_elsewhere(place):
     assert not sockets.exists()
 
 
-def test_a_short_socket_folder_of_somebody_else_is_not_used(place):
-    home = place / ("long " * 20) / "pg"
+def test_a_short_socket_folder_of_somebody_else_is_not_used(directory):
+    home = directory / ("long " * 20) / "pg"
     squatted = folder.sockets_of(home)
     squatted.mkdir(mode=0o755)
 
@@ -177,8 +177,8 @@ def test_a_short_socket_folder_of_somebody_else_is_not_used(place):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root must change the user")
-def test_root_is_told_of_a_folder_the_server_cannot_reach(place):
-    private = place / "private"
+def test_root_is_told_of_a_folder_the_server_cannot_reach(directory):
+    private = directory / "private"
     private.mkdir(mode=0o700)
 
     with pytest.raises(ConfigError, match=rf"may not enter {private}; use a folder it can reach"):
@@ -187,14 +187,14 @@ def test_root_is_told_of_a_folder_the_server_cannot_reach(place):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root must change the user")
-def test_root_may_have_a_private_temporary_folder_and_private_programs(place, monkeypatch):
-    private = place / "private"
+def test_root_may_have_a_private_temporary_folder_and_private_programs(directory, monkeypatch):
+    private = directory / "private"
     private.mkdir(mode=0o700)
     package = binaries.find(18).folder.parents[1]
     for part in (package / "pginstall18", package.with_name(f"{package.name}.libs")):
         shutil.copytree(part, private / part.relative_to(package.parent), symlinks=True)
     monkeypatch.setattr(tempfile, "tempdir", str(private))
-    monkeypatch.setattr(binaries, "CACHE", place / "cache")
+    monkeypatch.setattr(binaries, "CACHE", directory / "cache")
     monkeypatch.setenv("HOWDAH_PG_BIN", str(private / package.name / "pginstall18" / "bin"))
     before = _rights(private)
 
@@ -203,52 +203,52 @@ def test_root_may_have_a_private_temporary_folder_and_private_programs(place, mo
             assert works(server.dsn)
             assert private not in server.folder.parents
     assert _rights(private) == before
-    assert len(list((place / "cache").iterdir())) == 1
+    assert len(list((directory / "cache").iterdir())) == 1
 
 
-def test_data_of_another_major_version_is_refused_with_both_names(place):
-    with embedded.start(place / "pg", version=18):
+def test_data_of_another_major_version_is_refused_with_both_names(directory):
+    with embedded.start(directory / "pg", version=18):
         pass
-    (place / "pg" / "data" / "PG_VERSION").write_text("12\n")
+    (directory / "pg" / "data" / "PG_VERSION").write_text("12\n")
 
     with pytest.raises(ConfigError, match="data of PostgreSQL 12, which PostgreSQL 18 cannot read"):
-        embedded.start(place / "pg")
+        embedded.start(directory / "pg")
 
 
-def test_without_a_version_the_one_of_the_data_is_taken(place):
-    with embedded.start(place / "pg", version=16):
+def test_without_a_version_the_one_of_the_data_is_taken(directory):
+    with embedded.start(directory / "pg", version=16):
         pass
 
-    with embedded.start(place / "pg") as server:
+    with embedded.start(directory / "pg") as server:
         assert server.major == 16
     with pytest.raises(ConfigError, match="data of PostgreSQL 16, which PostgreSQL 18 cannot read"):
-        embedded.start(place / "pg", version=18)
+        embedded.start(directory / "pg", version=18)
 
 
-def test_a_port_that_is_taken_is_named(place):
+def test_a_port_that_is_taken_is_named(directory):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port} of 127.0.0.1 is taken"):
-            embedded.start(place / "pg", port=port)
-    assert gone(place / "pg")
+            embedded.start(directory / "pg", port=port)
+    assert gone(directory / "pg")
 
 
-def test_a_running_server_cannot_be_given_a_port(place):
-    with embedded.start(place / "pg") as server:
+def test_a_running_server_cannot_be_given_a_port(directory):
+    with embedded.start(directory / "pg") as server:
         with pytest.raises(ConfigError, match="already runs without port 6543"):
-            embedded.start(place / "pg", port=6543)
+            embedded.start(directory / "pg", port=6543)
         assert works(server.dsn)
 
 
-def test_a_server_that_does_not_start_says_why_and_where_its_log_is(place):
+def test_a_server_that_does_not_start_says_why_and_where_its_log_is(directory):
     with pytest.raises(ConfigError, match=r'unrecognized configuration parameter "fsink".*pg/log') as caught:
-        embedded.start(place / "pg", settings={"fsink": "off"})
+        embedded.start(directory / "pg", settings={"fsink": "off"})
     assert "\n" not in str(caught.value)
-    assert gone(place / "pg")
+    assert gone(directory / "pg")
 
 
-def test_a_failed_initdb_is_quoted(place, monkeypatch):
-    fake = place / "bin"
+def test_a_failed_initdb_is_quoted(directory, monkeypatch):
+    fake = directory / "bin"
     fake.mkdir()
     for name, line in {
         "postgres": "echo 'postgres (PostgreSQL) 18.9'",
@@ -259,9 +259,9 @@ def test_a_failed_initdb_is_quoted(place, monkeypatch):
     monkeypatch.setenv("HOWDAH_PG_BIN", str(fake))
 
     with pytest.raises(ConfigError, match=r"initdb failed in .*: disk full"):
-        embedded.start(place / "pg")
-    assert gone(place / "pg")
-    assert not (place / "pg" / "data").exists()
+        embedded.start(directory / "pg")
+    assert gone(directory / "pg")
+    assert not (directory / "pg" / "data").exists()
 
 
 def test_logging_in_with_a_wrong_password_is_an_error_not_a_no(shared):

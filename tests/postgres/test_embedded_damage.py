@@ -22,12 +22,12 @@ pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture
-def place():
-    place = Path(tempfile.mkdtemp(prefix="howdah-test-", dir="/var/tmp"))
-    place.chmod(0o755)
-    yield place
-    assert within(20, lambda: gone(place / "pg"))
-    shutil.rmtree(place)
+def directory():
+    directory = Path(tempfile.mkdtemp(prefix="howdah-test-", dir="/var/tmp"))
+    directory.chmod(0o755)
+    yield directory
+    assert within(20, lambda: gone(directory / "pg"))
+    shutil.rmtree(directory)
 
 
 def keep(dsn: str) -> None:
@@ -40,39 +40,39 @@ def kept(dsn: str) -> bool:
         return conn.execute("select id from kept").fetchone() == (7,)
 
 
-def test_a_damaged_folder_is_named_and_left_as_it_is(place):
-    with embedded.start(place / "pg") as server:
+def test_a_damaged_folder_is_named_and_left_as_it_is(directory):
+    with embedded.start(directory / "pg") as server:
         keep(server.dsn)
-    path = place / "pg" / "data" / "PG_VERSION"
+    path = directory / "pg" / "data" / "PG_VERSION"
     text = path.read_text()
     files = sorted(path.parent.rglob("*"))
 
     for damage, said in [("", "is empty"), ("eighteen\n", "is not a number")]:
         path.write_text(damage)
         with pytest.raises(ConfigError, match=f"PG_VERSION {said}, so the data beside it is not opened; restore"):
-            embedded.start(place / "pg")
-    path.rename(place / "version")
+            embedded.start(directory / "pg")
+    path.rename(directory / "version")
     with pytest.raises(ConfigError, match="PG_VERSION is missing, so the data beside it is not opened; restore"):
-        embedded.start(place / "pg")
-    (place / "version").rename(path)
+        embedded.start(directory / "pg")
+    (directory / "version").rename(path)
     assert sorted(path.parent.rglob("*")) == files
 
     path.write_text(text)
-    with embedded.start(place / "pg") as server:
+    with embedded.start(directory / "pg") as server:
         assert kept(server.dsn)
 
 
-def test_a_start_right_after_the_server_died_starts_it_again(place):
-    with embedded.start(place / "pg") as first:
+def test_a_start_right_after_the_server_died_starts_it_again(directory):
+    with embedded.start(directory / "pg") as first:
         keep(first.dsn)
         os.kill(postmaster(first.folder), signal.SIGKILL)
 
-        with embedded.start(place / "pg") as second:  # its guardian still serves the first user
+        with embedded.start(directory / "pg") as second:  # its guardian still serves the first user
             assert kept(second.dsn)
 
 
-def test_processes_that_outlived_a_server_started_by_hand_are_not_joined_by_another(place):
-    with embedded.start(place / "pg") as server:
+def test_processes_that_outlived_a_server_started_by_hand_are_not_joined_by_another(directory):
+    with embedded.start(directory / "pg") as server:
         keep(server.dsn)
         data, run, dsn = server.folder / "data", server.folder / "run", server.dsn
     who = binaries.account(data)
@@ -88,7 +88,7 @@ def test_processes_that_outlived_a_server_started_by_hand_are_not_joined_by_anot
             by_hand.kill()
             by_hand.wait()
             with pytest.raises(ConfigError, match="already runs PostgreSQL in"):
-                embedded.start(place / "pg")
+                embedded.start(directory / "pg")
         finally:
             by_hand.kill()
             os.kill(left, signal.SIGKILL)
@@ -96,7 +96,7 @@ def test_processes_that_outlived_a_server_started_by_hand_are_not_joined_by_anot
     assert within(20, lambda: not os.path.exists(f"/proc/{left}"))
 
     assert (data / "postmaster.pid").exists()  # for PostgreSQL's own check of the shared memory it names
-    with embedded.start(place / "pg") as server:
+    with embedded.start(directory / "pg") as server:
         assert kept(server.dsn)
 
 
@@ -108,19 +108,19 @@ def answers(dsn: str) -> bool:
     return True
 
 
-def test_an_empty_file_of_a_server_that_crashed_as_it_began_is_no_obstacle(place):
-    with embedded.start(place / "pg") as server:
+def test_an_empty_file_of_a_server_that_crashed_as_it_began_is_no_obstacle(directory):
+    with embedded.start(directory / "pg") as server:
         keep(server.dsn)
-    (place / "pg" / "data" / "postmaster.pid").touch(mode=0o600)
+    (directory / "pg" / "data" / "postmaster.pid").touch(mode=0o600)
 
-    with embedded.start(place / "pg") as server:
+    with embedded.start(directory / "pg") as server:
         assert kept(server.dsn)
 
 
-def test_a_full_disk_is_named_at_once(place):
+def test_a_full_disk_is_named_at_once(directory):
     if missing := SmallDisk.missing():
         pytest.skip(missing)
-    disk = place / "disk"
+    disk = directory / "disk"
     mount(disk, 200 * 1024 * 1024)
     try:
         with embedded.start(disk / "pg") as server:

@@ -15,7 +15,7 @@ from howdah.postgres.settings import SESSION_SETTINGS
 from howdah.postgres.sql import identifier
 from kit.node import eventually
 from kit.sample_app import apply, shop
-from kit.strict_pooler import Refuser
+from kit.strict_pooler import StrictPooler
 
 pytestmark = [pytest.mark.anyio, pytest.mark.superuser("settings of a database are its owner's")]
 
@@ -233,7 +233,7 @@ async def test_behind_a_pooler_it_is_refused_with_the_name_of(direct, ready, tmp
     else:
         await apply(ready, direct.dsn, {setting: POOLED[setting]})
 
-    async with Refuser(direct.dsn, tmp_path) as pooler:
+    async with StrictPooler(direct.dsn, tmp_path) as pooler:
         app = shop(pooler.dsn).app
         with pytest.raises(ConfigError, match=f"^{setting} is .* pooler"):
             await app.work()
@@ -244,7 +244,7 @@ async def test_behind_a_pooler_it_is_refused_with_the_name_of(direct, ready, tmp
 
 async def test_behind_a_pooler_with_ordinary_settings_everything_works(direct, ready, tmp_path):
     """Negative control: it is the settings that are refused, not the pooler."""
-    async with Refuser(direct.dsn, tmp_path) as pooler:
+    async with StrictPooler(direct.dsn, tmp_path) as pooler:
         database = Database(pooler.dsn)
         await database.check(writes=True)
         assert database.pooled

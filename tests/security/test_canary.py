@@ -26,7 +26,7 @@ from howdah.cli import main
 from kit.command import Command, eventually
 from kit.control_plane import serving
 from kit.roles import as_role
-from kit.serve_process import Control, free_port
+from kit.serve_process import ControlPlaneProcess, free_port
 from kit.webhook_receiver import Receiver
 from security.fronts import API, LOOKS, follow, pages, sign_in
 
@@ -124,7 +124,7 @@ def test_the_canaries_are_found_nowhere(
             "allow_http = true\nallow_private = true\n"
         )
         serve = stack.enter_context(
-            Control(*APP, dsn=guarded, folder=tmp_path, **loud, HOWDAH_SERVE_PASSWORD=birds["password"],
+            ControlPlaneProcess(*APP, dsn=guarded, folder=tmp_path, **loud, HOWDAH_SERVE_PASSWORD=birds["password"],
                     HOWDAH_SERVE_READ_PASSWORD=birds["read_password"])
         )  # fmt: skip
         words = ("worker", *APP, "--metrics", f"127.0.0.1:{port}", "-q", "default")

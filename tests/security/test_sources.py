@@ -99,7 +99,7 @@ def test_the_rules_against_insecure_code_are_on_everywhere() -> None:
 
     assert "S" in rules["select"]
     assert [code for code in rules["ignore"] if code.startswith("S") and not code.startswith("SIM")] == ["S101"]
-    lifted = {place for place, codes in rules["per-file-ignores"].items() for code in codes if re.match(r"S\d*$", code)}
+    lifted = {path for path, codes in rules["per-file-ignores"].items() for code in codes if re.match(r"S\d*$", code)}
     assert lifted == {"tests/*", "examples/*"}, "none of it is shipped"
 
 

@@ -15,7 +15,7 @@ from collections import defaultdict
 
 import pytest
 
-from kit.consumer_processes import LEASE, REBALANCE, TABLES, Followers, app
+from kit.consumer_processes import LEASE, REBALANCE, TABLES, ConsumerProcesses, app
 from kit.node import eventually
 from kit.read_models import append, faults
 
@@ -35,8 +35,8 @@ async def world(database, conn):
 
 @pytest.mark.timeout(int(SECONDS) + 180)
 async def test_read_models_are_the_fold_of_the_log_whatever_happens_to_the_nodes(world, direct, conn):
-    with Followers(world) as farm:
-        strikes = await chaos(farm, direct, conn, seconds=SECONDS, seed=SEED)
+    with ConsumerProcesses(world) as processes:
+        strikes = await chaos(processes, direct, conn, seconds=SECONDS, seed=SEED)
         await eventually(lambda: at_the_head(conn), 90)
 
     found = await faults(conn)
@@ -53,8 +53,8 @@ async def test_read_models_are_the_fold_of_the_log_whatever_happens_to_the_nodes
 @pytest.mark.timeout(180)
 async def test_without_the_fence_the_same_chaos_applies_events_twice(world, direct, conn):
     """The negative control: what is checked above can fail."""
-    with Followers(world, FENCE="off", IDLE="100", PAUSE="0.3") as farm:
-        await chaos(farm, direct, conn, seconds=10, seed=SEED, hows=("froze", "stopped"))
+    with ConsumerProcesses(world, FENCE="off", IDLE="100", PAUSE="0.3") as processes:
+        await chaos(processes, direct, conn, seconds=10, seed=SEED, hows=("froze", "stopped"))
         await eventually(lambda: at_the_head(conn), 60)
 
     assert any("more than once" in each for each in await faults(conn))
@@ -73,13 +73,13 @@ async def test_without_the_fence_the_same_chaos_applies_events_twice(world, dire
     ],
 )
 async def test_a_batch_of_a_frozen_node_is_refused_once_another_took_over(world, conn, consumer, idle, fence, times):
-    with Followers(world, HAS=consumer, IDLE=idle, FENCE=fence) as farm:
-        frozen = farm.start(FREEZE="yes")
+    with ConsumerProcesses(world, HAS=consumer, IDLE=idle, FENCE=fence) as processes:
+        frozen = processes.start(FREEZE="yes")
         await eventually(lambda: owner(conn, consumer), 60)
         event = {"type": "Closed" if consumer == "closings" else "Deposited", "data": {"amount": 5, "freeze": True}}
         made = await app.log.append("Order-1", event)
         await eventually(lambda: is_frozen(frozen), 60)
-        farm.start()
+        processes.start()
         await app.log.wait_for(consumer, made, timeout=60)
         [before] = await conn.fetch("select * from howdah.checkpoint")
         os.kill(frozen.pid, signal.SIGCONT)
@@ -95,12 +95,12 @@ async def test_a_batch_of_a_frozen_node_is_refused_once_another_took_over(world,
 
 
 async def test_a_node_frozen_while_it_parks_an_event_holds_nobody_up(world, conn):
-    with Followers(world, HAS="picky") as farm:
-        frozen = farm.start(FREEZE="yes")
+    with ConsumerProcesses(world, HAS="picky") as processes:
+        frozen = processes.start(FREEZE="yes")
         await eventually(lambda: owner(conn, "picky"), 60)
         bad = await app.log.append("Order-1", {"type": "Placed", "data": {"freeze": True}})
         await eventually(lambda: is_frozen(frozen), 60)
-        farm.start()
+        processes.start()
         good = await app.log.append("Order-1", {"type": "Placed"})
         await app.log.wait_for("picky", good, timeout=60)
         os.kill(frozen.pid, signal.SIGCONT)
@@ -113,10 +113,10 @@ async def test_a_node_frozen_while_it_parks_an_event_holds_nobody_up(world, conn
 
 @pytest.mark.parametrize("way", ["lease", "advisory"])
 async def test_a_frozen_leader_is_replaced(world, conn, way):
-    with Followers(world, HAS="closings,balances", LEADER=way) as farm:
-        first = farm.start()
+    with ConsumerProcesses(world, HAS="closings,balances", LEADER=way) as processes:
+        first = processes.start()
         await eventually(lambda: owner(conn, "closings"), 60)
-        second = farm.start()
+        second = processes.start()
         await eventually(lambda: spread(conn, 2), 60)
         os.kill(first.pid, signal.SIGSTOP)
         await eventually(lambda: leads(conn, second), 60)
@@ -147,13 +147,13 @@ async def answered(conn, times):
 
 
 async def test_the_consumers_of_a_killed_node_go_on_elsewhere(world, conn):
-    with Followers(world) as farm:
-        first, second = farm.start(), farm.start()
+    with ConsumerProcesses(world) as processes:
+        first, second = processes.start(), processes.start()
         await eventually(lambda: spread(conn, 2), 60)
         leader = await conn.fetchval("select n.name from howdah.leader l join howdah.node n on n.id = l.node")
         for victim in sorted((first, second), key=lambda node: not leader.endswith(f":{node.pid}")):
-            farm.kill(victim)  # the leader first, then whoever leads after it
-            farm.start()
+            processes.kill(victim)  # the leader first, then whoever leads after it
+            processes.start()
             made = await app.log.append("Order-1", [{"type": "Closed"}, {"type": "Deposited", "data": {"amount": 1}}])
             for name in app.consumers:
                 await app.log.wait_for(name, made, timeout=60)
@@ -169,31 +169,31 @@ async def test_the_consumers_of_a_killed_node_go_on_elsewhere(world, conn):
 # ---------------------------------------------------------------- the chaos
 
 
-async def chaos(farm, direct, conn, *, seconds, seed, hows=("killed", "froze", "stopped")):
+async def chaos(processes, direct, conn, *, seconds, seed, hows=("killed", "froze", "stopped")):
     """Append, and let bad things happen to three nodes; returns what happened how often."""
     chance, loop, stop = random.Random(seed), asyncio.get_running_loop(), asyncio.Event()
     await conn.execute(
         "create table strike (at timestamptz default clock_timestamp(), pid int, how text, consumer text, part int)"
     )
     for _ in range(3):
-        farm.start()
+        processes.start()
     connections = [await direct.connect("appender") for _ in range(4)]
     load = [
-        asyncio.create_task(append(app, connection, stop, seed=seed + place, rest=0.02))
-        for place, connection in enumerate(connections)
+        asyncio.create_task(append(app, connection, stop, seed=seed + index, rest=0.02))
+        for index, connection in enumerate(connections)
     ]
     beside, counts = set(), defaultdict(int)
     await eventually(lambda: spread(conn, 3), 60)
     until = loop.time() + seconds
     while loop.time() < until:
-        awake = [node for node in farm.nodes if not await is_frozen(node)]
+        awake = [node for node in processes.nodes if not await is_frozen(node)]
         if len(awake) >= 2:
             # each in turn at first, so that even a short run has seen them all
             how = hows[sum(counts.values())] if sum(counts.values()) < len(hows) else chance.choice(hows)
             node = chance.choice(awake)
             await struck(conn, node, how)
             counts[how] += 1
-            beside.add(asyncio.create_task(strike(farm, node, how, chance.uniform(0.2, 2.5 * LEASE))))
+            beside.add(asyncio.create_task(strike(processes, node, how, chance.uniform(0.2, 2.5 * LEASE))))
         await asyncio.sleep(chance.uniform(0.5, 2.0))
     await asyncio.gather(*beside)
     stop.set()
@@ -203,7 +203,7 @@ async def chaos(farm, direct, conn, *, seconds, seed, hows=("killed", "froze", "
     return counts
 
 
-async def strike(farm, node, how, seconds):
+async def strike(processes, node, how, seconds):
     if how == "froze":
         node.send_signal(signal.SIGSTOP)
         await asyncio.sleep(seconds)
@@ -211,11 +211,11 @@ async def strike(farm, node, how, seconds):
             node.send_signal(signal.SIGCONT)
         return
     if how == "killed":
-        farm.kill(node)
+        processes.kill(node)
     else:
-        farm.nodes.remove(node)
+        processes.nodes.remove(node)
         node.send_signal(signal.SIGTERM)
-    farm.start()
+    processes.start()
     try:
         await asyncio.to_thread(node.wait, 30)
     finally:

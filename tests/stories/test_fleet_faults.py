@@ -23,7 +23,7 @@ from howdah.control_plane.tokens import Tokens
 from howdah.postgres.database import Session
 from kit.http_proxy import Proxy
 from kit.node import eventually
-from kit.remote_processes import HEARTBEAT, LEASE, Fleet, app, count, freeze, mark, marks, reports, stumble
+from kit.remote_processes import HEARTBEAT, LEASE, RemoteProcesses, app, count, freeze, mark, marks, reports, stumble
 from kit.roles import fleet as fleet_role
 from kit.roles import owner
 
@@ -116,7 +116,7 @@ async def world(database, conn, tmp_path):
     session = Session(owner(database), "test")
     token, _ = await Tokens(owner(database), session).create("test", ["work"])
     await session.close()
-    with Fleet(fleet_role(database).dsn, token, tmp_path / "marks") as fleet:
+    with RemoteProcesses(fleet_role(database).dsn, token, tmp_path / "marks") as fleet:
         yield World(fleet, conn, tmp_path / "marks")
     await app.close()
 

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from kit.node import eventually
-from kit.node_processes import Farm, app, effect
+from kit.node_processes import NodeProcesses, app, effect
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 
@@ -20,12 +20,12 @@ async def test_nodes_frozen_at_any_moment_of_their_start_hold_nobody_up(database
     app.connect_to(database.dsn)
     await conn.execute("create table mark (n int not null, attempt int, token bigint)")
     made = 0
-    with Farm(database.dsn) as farm:
-        farm.start()
+    with NodeProcesses(database.dsn) as processes:
+        processes.start()
         for step in range(8):
             # the ids run ahead, so that the next node to look must make a partition
             await conn.execute("select setval('howdah.job_id', $1)", (step + 1) * 2_000_000)
-            node = farm.start()
+            node = processes.start()
             await asyncio.sleep(0.25 + step * 0.04)
             os.kill(node.pid, signal.SIGSTOP)
             await app.enqueue_many(effect.job(made + n) for n in range(20))

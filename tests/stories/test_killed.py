@@ -9,7 +9,7 @@ import time
 import pytest
 
 from kit.node import ended, eventually
-from kit.node_processes import LEASE, Farm, app, deadly, effect, frozen
+from kit.node_processes import LEASE, NodeProcesses, app, deadly, effect, frozen
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 
@@ -36,17 +36,17 @@ async def test_twenty_thousand_jobs_while_a_node_is_killed_every_two_seconds(dat
     jobs = 20_000
     await app.enqueue_many(effect.job(n, pause=0.004) for n in range(jobs))
     killed = before = 0
-    with Farm(database.dsn, SLOTS="8") as farm:
+    with NodeProcesses(database.dsn, SLOTS="8") as processes:
         for _ in range(4):
-            farm.start()
+            processes.start()
         until = time.monotonic() + 240
         while not await finished(conn, jobs) and time.monotonic() < until:
             await asyncio.sleep(2.0)
             done = await conn.fetchval("select count(*) from howdah.done")
             # where a process takes longer to start than it lives, nothing would ever be done
             if before + 200 <= done < jobs:
-                farm.kill_one()
-                farm.start()
+                processes.kill_one()
+                processes.start()
                 killed, before = killed + 1, done
         await eventually(lambda: finished(conn, jobs))
 
@@ -83,10 +83,10 @@ async def test_a_frozen_node_wakes_up_and_changes_nothing(database, conn, marks,
                 values (p_id, p_attempt, 'd', p_node, p_took, p_result) on conflict do nothing $$"""
         )
     made = await frozen.enqueue(1)
-    with Farm(database.dsn, IDLE=str(idle)) as farm:
-        first = farm.start(HEEDLESS="1" if idle > 1 else "")
+    with NodeProcesses(database.dsn, IDLE=str(idle)) as processes:
+        first = processes.start(HEEDLESS="1" if idle > 1 else "")
         await eventually(lambda: stopped(first.pid), 60)
-        farm.start()
+        processes.start()
         row = await ended(conn, made.id, 60)
         await asyncio.sleep(LEASE)
         os.kill(first.pid, 18)  # SIGCONT
@@ -119,14 +119,14 @@ async def stopped(pid):
 async def test_a_job_that_kills_every_node_ends_after_its_attempts(database, conn, marks, tmp_path):
     starts = tmp_path / "starts"
     made = await deadly.enqueue(str(starts))
-    with Farm(database.dsn) as farm:
-        nodes = [farm.start(), farm.start()]
+    with NodeProcesses(database.dsn) as processes:
+        nodes = [processes.start(), processes.start()]
         until = time.monotonic() + 150
         while time.monotonic() < until:
             for node in nodes:
                 if node.poll() is not None:
                     nodes.remove(node)
-                    nodes.append(farm.start())
+                    nodes.append(processes.start())
             if await conn.fetchval("select count(*) from howdah.done"):
                 break
             await asyncio.sleep(0.1)
@@ -138,13 +138,13 @@ async def test_a_job_that_kills_every_node_ends_after_its_attempts(database, con
 
 async def test_the_jobs_of_a_killed_node_run_again_within_the_lease_and_five_seconds(database, conn, marks):
     await app.enqueue_many(effect.job(n, pause=60.0 if n < 5 else 0.0) for n in range(5))
-    with Farm(database.dsn) as farm:
-        first = farm.start()
+    with NodeProcesses(database.dsn) as processes:
+        first = processes.start()
         await eventually(lambda: running(conn, 5), 60)
-        farm.start()
+        processes.start()
         await eventually(lambda: two_nodes(conn), 60)  # how long a process takes to start is not what is promised
         killed = time.monotonic()
-        farm.kill(first)
+        processes.kill(first)
         await eventually(lambda: again(conn), 60)
         took = time.monotonic() - killed
     assert took < LEASE + 5
@@ -166,9 +166,9 @@ async def again(conn):
 async def test_a_wrong_client_clock_changes_nothing(database, conn, marks, hours):
     far = await effect.using(delay=3600).enqueue(2)
     made = await app.enqueue_many(effect.job(n, pause=0.01) for n in range(3, 200))
-    with Farm(database.dsn, CLOCK=str(hours * 3600), LEASE="20") as farm:
-        farm.start()
-        farm.start(CLOCK="0")
+    with NodeProcesses(database.dsn, CLOCK=str(hours * 3600), LEASE="20") as processes:
+        processes.start()
+        processes.start(CLOCK="0")
         await eventually(lambda: two_nodes(conn), 60)
         soon = await effect.using(delay=1.0).enqueue(1)
         await eventually(lambda: finished(conn, 198), 60)
@@ -182,12 +182,12 @@ async def test_a_wrong_client_clock_changes_nothing(database, conn, marks, hours
 
 async def test_a_stopped_node_finishes_what_it_runs(database, conn, marks):
     await app.enqueue_many(effect.job(n, pause=0.5) for n in range(40))
-    with Farm(database.dsn) as farm:
-        process = farm.start()
+    with NodeProcesses(database.dsn) as processes:
+        process = processes.start()
         await eventually(lambda: some(conn), 60)
         process.terminate()
         assert process.wait(60) == 0
-        farm.nodes.remove(process)
+        processes.nodes.remove(process)
     times = await marks()
     done = await conn.fetchval("select count(*) from howdah.done")
     left = await conn.fetchval("select coalesce(sum(hi - lo), 0) from howdah.ready where attempt = 0")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.stories
 QUICK = ("--lease", "2s", "--heartbeat", "500ms", "--poll", "500ms")
 
 
-class Site:
+class WorkersAndReceiver:
     """A database, a receiver, and workers that know it or not."""
 
     def __init__(self, dsn: str, direct: str, receiver: Receiver, stack: ExitStack) -> None:
@@ -60,74 +60,74 @@ class Site:
 
 
 @pytest.fixture
-def site(database, direct) -> Iterator[Site]:
+def processes(database, direct) -> Iterator[WorkersAndReceiver]:
     with ExitStack() as stack:
         receiver = stack.enter_context(Receiver())
-        yield Site(database.dsn, direct.dsn, receiver, stack)
+        yield WorkersAndReceiver(database.dsn, direct.dsn, receiver, stack)
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "control"])
-def test_a_node_is_killed_after_the_failure_and_before_anybody_was_told(site, recorded):
-    site.declare()
+def test_a_node_is_killed_after_the_failure_and_before_anybody_was_told(processes, recorded):
+    processes.declare()
     if not recorded:  # the control: without what is written in the failure's own transaction nobody would be told
-        site.conn.execute("drop trigger note_failed on howdah.attempt")
-    stranger = site.worker(knows=False)
-    site.fail(1)
-    eventually(lambda: site.count("howdah.done where state = 'f'") == 1, 60, lambda: stranger.output)
-    site.kill(stranger)
-    assert (site.count("howdah.notice"), len(site.receiver.heard)) == (1 if recorded else 0, 0)
+        processes.conn.execute("drop trigger note_failed on howdah.attempt")
+    stranger = processes.worker(knows=False)
+    processes.fail(1)
+    eventually(lambda: processes.count("howdah.done where state = 'f'") == 1, 60, lambda: stranger.output)
+    processes.kill(stranger)
+    assert (processes.count("howdah.notice"), len(processes.receiver.heard)) == (1 if recorded else 0, 0)
 
-    worker = site.worker()
+    worker = processes.worker()
     if recorded:
-        eventually(lambda: site.receiver.heard, 60, lambda: worker.output)
-        [letter] = site.receiver.heard
+        eventually(lambda: processes.receiver.heard, 60, lambda: worker.output)
+        [letter] = processes.receiver.heard
         assert verify(letter.headers, letter.body, SECRET)
         assert letter.said["subject"]["message"] == "1 is spoiled"
     else:
-        site.fail(1)
-        eventually(lambda: site.count("howdah.done where state = 'f'") == 2, 60, lambda: worker.output)
-        assert site.receiver.heard == []
+        processes.fail(1)
+        eventually(lambda: processes.count("howdah.done where state = 'f'") == 2, 60, lambda: worker.output)
+        assert processes.receiver.heard == []
 
 
-def test_a_node_is_killed_while_it_delivers(site):
-    site.declare()
-    site.receiver.hold.clear()
-    first = site.worker()
-    site.fail(1)
-    eventually(lambda: site.receiver.heard, 60, lambda: first.output)
-    site.kill(first)
-    site.receiver.hold.set()
+def test_a_node_is_killed_while_it_delivers(processes):
+    processes.declare()
+    processes.receiver.hold.clear()
+    first = processes.worker()
+    processes.fail(1)
+    eventually(lambda: processes.receiver.heard, 60, lambda: first.output)
+    processes.kill(first)
+    processes.receiver.hold.set()
 
-    second = site.worker()
-    eventually(lambda: site.count("howdah.done d join howdah.job j using (id) where queue = 'howdah'"), 60, str)
-    assert len(site.receiver.heard) >= 2, second.output
-    assert len({letter.headers["howdah-delivery"] for letter in site.receiver.heard}) == 1
+    second = processes.worker()
+    eventually(lambda: processes.count("howdah.done d join howdah.job j using (id) where queue = 'howdah'"), 60, str)
+    assert len(processes.receiver.heard) >= 2, second.output
+    assert len({letter.headers["howdah-delivery"] for letter in processes.receiver.heard}) == 1
 
 
 @pytest.mark.timeout(240)
-def test_nodes_are_killed_all_the_time(site):
+def test_nodes_are_killed_all_the_time(processes):
     jobs, killed, luck = 150, 0, random.Random(7)
-    site.receiver.pace = 0.2  # so that there is time to kill
-    site.declare()
-    workers = [site.worker() for _ in range(3)]
-    site.fail(jobs)
+    processes.receiver.pace = 0.2  # so that there is time to kill
+    processes.declare()
+    workers = [processes.worker() for _ in range(3)]
+    processes.fail(jobs)
     until = time.monotonic() + 150
 
     def told() -> int:
-        return len({letter.said["subject"]["id"] for letter in site.receiver.heard})
+        return len({letter.said["subject"]["id"] for letter in processes.receiver.heard})
 
     while told() < jobs and time.monotonic() < until:
         before = told()
         eventually(lambda before=before: told() >= min(jobs, before + 10) or time.monotonic() > until, 160)
         if killed < 6 and told() < jobs:
-            site.kill(workers.pop(luck.randrange(len(workers))))
-            workers.append(site.worker())
+            processes.kill(workers.pop(luck.randrange(len(workers))))
+            workers.append(processes.worker())
             killed += 1
 
     marks = defaultdict(set)
-    for letter in site.receiver.heard:
+    for letter in processes.receiver.heard:
         marks[letter.said["subject"]["id"]].add(letter.headers["howdah-delivery"])
     assert killed >= 2
-    assert site.count("howdah.done d join howdah.job j using (id) where kind = 'spoiled' and state = 'f'") == jobs
+    assert processes.count("howdah.done d join howdah.job j using (id) where kind = 'spoiled' and state = 'f'") == jobs
     assert len(marks) == jobs, "somebody was not told of a failure"
     assert {len(each) for each in marks.values()} == {1}, "one failure was written down twice"

@@ -134,7 +134,7 @@ async def test_a_heartbeat_is_one_statement_for_all_rows(app, uploads, rows, sto
     before = [(await rows.one(id))["last_heartbeat_at"] for id in range(1, 6)]
     lost, unwanted = [], []
 
-    class Holder:
+    class Worker:
         running = ()
 
         def tokens(self):
@@ -152,13 +152,13 @@ async def test_a_heartbeat_is_one_statement_for_all_rows(app, uploads, rows, sto
     await rows.set(3, lease_token=999_999)
     await rows.set(4, cancel=True)
     await uploads.execute("delete from uploads where id = 5")
-    (await TableHeartbeat(store._plan, store, Holder())(store._resets))()
+    (await TableHeartbeat(store._plan, store, Worker())(store._resets))()
 
     assert [(await rows.one(1))["last_heartbeat_at"] > before[0], (await rows.one(3))["last_heartbeat_at"] == before[2]]
     assert sorted(id for _, id in lost) == [2, 3, 5]
     assert unwanted == [4]
     lost.clear()
-    (await TableHeartbeat(store._plan, store, Holder())(store._resets))()
+    (await TableHeartbeat(store._plan, store, Worker())(store._resets))()
     assert lost == [], "it is told once"
 
 

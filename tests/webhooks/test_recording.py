@@ -31,7 +31,7 @@ async def notices(conn) -> list[tuple[str, str, dict]]:
 
 
 @pytest.fixture
-def chores(app):
+def maintenance(app):
     """Tasks that end in every way there is."""
 
     @app.task(max_attempts=2, retry=Backoff(first=0, jitter=0))
@@ -61,9 +61,9 @@ def chores(app):
     return app.tasks
 
 
-async def test_a_job_that_fails_for_good_is_told_of_once_and_nothing_else_is(app, conn, chores):
+async def test_a_job_that_fails_for_good_is_told_of_once_and_nothing_else_is(app, conn, maintenance):
     await declare(app)
-    ids = {name: (await task.enqueue()).id for name, task in chores.items()}
+    ids = {name: (await task.enqueue()).id for name, task in maintenance.items()}
     await drain(app)
     await eventually(lambda: _is(conn, ids["fails"], "failed"))
 
@@ -103,9 +103,9 @@ async def _is(conn, id, state):
     return (await job(conn, id))["state"] == state
 
 
-async def test_a_job_that_fails_again_after_somebody_retried_it_is_told_of_again(app, conn, chores):
+async def test_a_job_that_fails_again_after_somebody_retried_it_is_told_of_again(app, conn, maintenance):
     await declare(app)
-    id = (await chores["spoiled"].enqueue()).id
+    id = (await maintenance["spoiled"].enqueue()).id
     await drain(app)
     await app.admin.retry([id])
     await drain(app)
@@ -113,11 +113,11 @@ async def test_a_job_that_fails_again_after_somebody_retried_it_is_told_of_again
     assert [subject["id"] for _, _, subject in await notices(conn)] == [id, id]
 
 
-async def test_a_job_whose_node_died_at_its_last_attempt_is_told_of(app, conn, chores):
+async def test_a_job_whose_node_died_at_its_last_attempt_is_told_of(app, conn, maintenance):
     await declare(app)
-    last = (await chores["fine"].using(max_attempts=1).enqueue()).id
-    more = (await chores["fine"].using(max_attempts=2).enqueue()).id
-    unwanted = (await chores["fine"].using(max_attempts=1).enqueue()).id
+    last = (await maintenance["fine"].using(max_attempts=1).enqueue()).id
+    more = (await maintenance["fine"].using(max_attempts=2).enqueue()).id
+    unwanted = (await maintenance["fine"].using(max_attempts=1).enqueue()).id
     await lease(conn, [last, more, unwanted], seconds=-1)
     await conn.execute("insert into howdah.cancel_request (id) values ($1)", unwanted)
     await conn.fetch("select * from howdah.reset()")
@@ -142,23 +142,23 @@ async def lease(conn, ids: list[int], seconds: float) -> int:
     )
 
 
-async def test_without_a_webhook_nothing_is_written(app, conn, chores):
-    await chores["spoiled"].enqueue()
+async def test_without_a_webhook_nothing_is_written(app, conn, maintenance):
+    await maintenance["spoiled"].enqueue()
     await drain(app)
     assert await notices(conn) == []
 
     await declare(app, on=["consumer.halted"])
-    await chores["spoiled"].enqueue()
+    await maintenance["spoiled"].enqueue()
     await drain(app)
     assert await notices(conn) == []
 
 
-async def test_a_webhook_hears_of_its_queues_and_kinds_only(app, conn, chores):
+async def test_a_webhook_hears_of_its_queues_and_kinds_only(app, conn, maintenance):
     await declare(app, name="mail", queues=["mail"])
     await declare(app, name="other", kinds=["fails"])
     await declare(app, name="all")
-    await chores["spoiled"].using(queue="mail").enqueue()
-    await chores["spoiled"].enqueue()
+    await maintenance["spoiled"].using(queue="mail").enqueue()
+    await maintenance["spoiled"].enqueue()
     await drain(app)
 
     assert sorted((hook, subject["queue"]) for hook, _, subject in await notices(conn)) == [
@@ -168,12 +168,12 @@ async def test_a_webhook_hears_of_its_queues_and_kinds_only(app, conn, chores):
     ]
 
 
-async def test_a_webhook_no_node_knows_any_more_piles_nothing_up_and_is_forgotten(app, conn, chores):
+async def test_a_webhook_no_node_knows_any_more_piles_nothing_up_and_is_forgotten(app, conn, maintenance):
     await declare(app, name="old")
-    await chores["spoiled"].enqueue()
+    await maintenance["spoiled"].enqueue()
     await drain(app)
     await conn.execute("update howdah.webhook set seen_at = now() - interval '25 hours'")
-    await chores["spoiled"].enqueue()
+    await maintenance["spoiled"].enqueue()
     await drain(app)
     assert len(await notices(conn)) == 1
 
@@ -197,9 +197,9 @@ async def test_notices_are_dropped_when_they_are_too_old_or_too_many(app, conn, 
     assert "7 notices were dropped" in caplog.text
 
 
-async def test_what_is_rolled_back_is_not_told(app, conn, chores):
+async def test_what_is_rolled_back_is_not_told(app, conn, maintenance):
     await declare(app)
-    id = (await chores["fine"].enqueue()).id
+    id = (await maintenance["fine"].enqueue()).id
     token = await lease(conn, [id], seconds=60)
     transaction = conn.transaction()
     await transaction.start()
@@ -216,7 +216,7 @@ async def test_what_is_rolled_back_is_not_told(app, conn, chores):
     assert await notices(conn) == []
 
 
-async def test_a_delivery_that_fails_is_no_news(app, conn, chores):
+async def test_a_delivery_that_fails_is_no_news(app, conn, maintenance):
     await declare(app)
 
     @app.task(name="howdah:webhook:elsewhere")
@@ -229,9 +229,9 @@ async def test_a_delivery_that_fails_is_no_news(app, conn, chores):
     assert await notices(conn) == []
 
 
-async def test_moving_old_failures_to_another_partition_tells_nobody_again(app, conn, chores):
+async def test_moving_old_failures_to_another_partition_tells_nobody_again(app, conn, maintenance):
     await declare(app)
-    failed = (await chores["spoiled"].enqueue()).id
+    failed = (await maintenance["spoiled"].enqueue()).id
     await drain(app)
     await conn.execute("delete from howdah.notice")
     # its partition is closed and dropped; the failure must be kept, and moves

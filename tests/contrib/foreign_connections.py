@@ -33,7 +33,7 @@ settings.configure(
 django.setup()
 
 
-class Way:
+class ForeignConnection:
     """A connection that is the caller's, and how its transactions begin."""
 
     def __init__(self, conn: Any, begin: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -47,7 +47,7 @@ class Way:
         return app.log.append_sync(stream, events, conn=self.conn, **options)
 
 
-class AsyncWay:
+class AsyncForeignConnection:
     """The same for an async library."""
 
     def __init__(self, conn: Any, begin: Callable[[], Any], runner: asyncio.Runner) -> None:
@@ -93,32 +93,32 @@ def async_engine_for(dsn: str, driver: str = "asyncpg") -> sqlalchemy_asyncio.As
 
 
 @contextmanager
-def with_psycopg(dsn: str, **options: Any) -> Iterator[Way]:
+def with_psycopg(dsn: str, **options: Any) -> Iterator[ForeignConnection]:
     with psycopg.connect(dsn, **options) as conn:
-        yield Way(conn, conn.transaction)
+        yield ForeignConnection(conn, conn.transaction)
 
 
 @contextmanager
-def with_async_psycopg(dsn: str, **options: Any) -> Iterator[AsyncWay]:
+def with_async_psycopg(dsn: str, **options: Any) -> Iterator[AsyncForeignConnection]:
     with asyncio.Runner() as runner:
         conn = runner.run(psycopg.AsyncConnection.connect(dsn, **options))
-        yield AsyncWay(conn, conn.transaction, runner)
+        yield AsyncForeignConnection(conn, conn.transaction, runner)
         runner.run(conn.close())
 
 
 @contextmanager
-def with_sqlalchemy(dsn: str, kind: str) -> Iterator[Way]:
+def with_sqlalchemy(dsn: str, kind: str) -> Iterator[ForeignConnection]:
     engine = engine_for(dsn)
     factory = orm.sessionmaker(engine)
     opened = {"connection": engine.connect, "session": factory, "scoped_session": orm.scoped_session(factory)}[kind]
     conn: Any = opened if kind == "scoped_session" else opened()
-    yield Way(conn, conn.begin)
+    yield ForeignConnection(conn, conn.begin)
     conn.close()
     engine.dispose()
 
 
 @contextmanager
-def with_async_sqlalchemy(dsn: str, driver: str, kind: str) -> Iterator[AsyncWay]:
+def with_async_sqlalchemy(dsn: str, driver: str, kind: str) -> Iterator[AsyncForeignConnection]:
     engine = async_engine_for(dsn, driver)
     factory = sqlalchemy_asyncio.async_sessionmaker(engine)
     with asyncio.Runner() as runner:
@@ -129,23 +129,23 @@ def with_async_sqlalchemy(dsn: str, driver: str, kind: str) -> Iterator[AsyncWay
         }[kind]()
         if kind == "connection":
             runner.run(_await(conn.start()))
-        yield AsyncWay(conn, conn.begin, runner)
+        yield AsyncForeignConnection(conn, conn.begin, runner)
         runner.run(conn.close())
         runner.run(engine.dispose())
 
 
 @contextmanager
-def with_django(dsn: str) -> Iterator[Way]:
+def with_django(dsn: str) -> Iterator[ForeignConnection]:
     """``django.db.connection``, led to this database."""
     parts: dict[str, Any] = conninfo_to_dict(dsn)
     names = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
     connections.settings["default"].update({setting: parts.get(part, "") for part, setting in names.items()})
-    yield Way(connection, transaction.atomic)
+    yield ForeignConnection(connection, transaction.atomic)
     connections["default"].close()
     del connections["default"]
 
 
-WAYS: dict[str, Callable[[str], AbstractContextManager[Way | AsyncWay]]] = {
+FOREIGN_CONNECTIONS: dict[str, Callable[[str], AbstractContextManager[ForeignConnection | AsyncForeignConnection]]] = {
     "psycopg": with_psycopg,
     "psycopg autocommit": lambda dsn: with_psycopg(dsn, autocommit=True),
     "psycopg dict_row": lambda dsn: with_psycopg(dsn, row_factory=dict_row),
