@@ -159,7 +159,7 @@ def _reveal(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
-def said(way: Any, *args: Any) -> bytes | str:
+def encoded_or_error(way: Any, *args: Any) -> bytes | str:
     try:
         return way(*args)
     except ArgumentError as error:
@@ -171,8 +171,8 @@ def said(way: Any, *args: Any) -> bytes | str:
 @given(data=st.data(), largest=st.sampled_from([30, 1000, 10**6]))
 def test_the_quick_way_and_the_long_way_say_the_same(function, data, largest):
     args, kwargs = data.draw(calls(function))
-    slow = said(long_way, function, args, kwargs, largest)
-    quick = said(Arguments("k", function, {}).encode, args, kwargs, largest)
+    slow = encoded_or_error(long_way, function, args, kwargs, largest)
+    quick = encoded_or_error(Arguments("k", function, {}).encode, args, kwargs, largest)
     if slow == "not so":
         assert "positional arguments" in quick or "twice" in quick
     else:

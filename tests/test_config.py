@@ -99,7 +99,7 @@ def test_the_file_names_a_control_plane_and_says_how_to_be_one(folder, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("toml", "message"),
     [
         ("[serve]\nprot = 1", "unknown key 'serve.prot'; did you mean 'port'"),
         ("[serve]\nport = 'x'", "howdah.toml: serve.port must be a whole number, got 'x'"),
@@ -112,8 +112,8 @@ def test_the_file_names_a_control_plane_and_says_how_to_be_one(folder, monkeypat
         ("labels = ['a+b']", "a label is 1 to 50 printable characters"),
     ],
 )
-def test_what_is_wrong_about_a_fleet_is_named(folder, said, message):
-    (folder / "howdah.toml").write_text(said)
+def test_what_is_wrong_about_a_fleet_is_named(folder, toml, message):
+    (folder / "howdah.toml").write_text(toml)
 
     with pytest.raises(ConfigError) as raised:
         config.load()

@@ -27,5 +27,5 @@ def test_the_test_plugin_loads_without_a_driver():
     code = (
         "import sys, howdah.testing.plugin; print([m for m in ('asyncpg', 'howdah.app', 'rich') if m in sys.modules])"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

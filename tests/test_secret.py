@@ -331,7 +331,7 @@ def test_a_task_without_secrets_says_nothing_of_them():
 )
 def test_a_secret_is_found_in_every_spelling(text):
     secret = 'Kanarien vogel/ü\n"zwei & mehr"\\'
-    said = text.format(
+    message = text.format(
         secret,
         json=json.dumps(secret),
         bytes=secret.encode(),
@@ -341,10 +341,10 @@ def test_a_secret_is_found_in_every_spelling(text):
         indented=secret.replace("\n", "\n  | "),
     )
 
-    hidden = hide(said, spellings([secret]))
+    hidden = hide(message, spellings([secret]))
 
     for piece in ("Kanarien", "vogel", "zwei", "mehr"):
-        assert piece in said
+        assert piece in message
         assert piece not in hidden
 
 
@@ -370,13 +370,13 @@ def test_what_was_told_is_in_no_text_that_is_kept():
     try:
         with pytest.raises(RuntimeError) as caught:
             fail()
-        said = describe(caught.value)
+        text = describe(caught.value)
         assert scrub(f"a{CANARY}b") == "a***b"
     finally:
         handler_secrets.reset(token)
 
-    assert CANARY not in str(said)
-    assert said[2].count("***") == 3
+    assert CANARY not in str(text)
+    assert text[2].count("***") == 3
     assert CANARY in str(describe(caught.value)), "the secrets of a handler are hidden only while it runs"
 
 
@@ -398,10 +398,10 @@ async def main() -> None:
 def test_mypy_wants_a_secret_of_the_right_type(tmp_path):
     file = tmp_path / "typed.py"
     file.write_text(TYPED)
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(file)],
         capture_output=True,
         text=True,
     ).stdout
     wrong = [number for number, line in enumerate(TYPED.splitlines(), 1) if "# E:" in line]
-    assert [int(number) for number in re.findall(r"typed\.py:(\d+): error", said)] == wrong, said
+    assert [int(number) for number in re.findall(r"typed\.py:(\d+): error", output)] == wrong, output

@@ -167,8 +167,10 @@ def test_a_handler_that_ends_its_node_ends_no_other(
 
 @pytest.mark.parametrize("ready", [True, False])
 async def test_only_children_that_were_never_ready_end_the_whole(tmp_path: Path, ready: bool) -> None:
-    said = "from howdah.child_process import READY, report_to_parent; report_to_parent(READY)" if ready else "pass"
-    code = f"import os; open('deaths', 'a').write('x'); {said}; os._exit(2)"
+    report_ready = (
+        "from howdah.child_process import READY, report_to_parent; report_to_parent(READY)" if ready else "pass"
+    )
+    code = f"import os; open('deaths', 'a').write('x'); {report_ready}; os._exit(2)"
     supervisor = Supervisor([[sys.executable, "-c", code]], folder=str(tmp_path))
     running = asyncio.create_task(supervisor.run())
 

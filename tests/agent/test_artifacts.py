@@ -167,9 +167,9 @@ async def test_a_workspace_that_was_replaced_is_not_looked_into(beside) -> None:
     async with sidecar.client() as client:
         prompt = "cd ..; rm -rf repository; ln -s /etc repository"
         await client.post("/execute", json={"attempt": "1", "prompt": prompt})
-        said = (await client.post("/artifacts", json={"attempt": "1", "patterns": ["passwd"]})).json()
-    assert said["success"] is False
-    assert said["error"].startswith("the workspace cannot be read")
+        body = (await client.post("/artifacts", json={"attempt": "1", "patterns": ["passwd"]})).json()
+    assert body["success"] is False
+    assert body["error"].startswith("the workspace cannot be read")
 
 
 @pytest.mark.anyio

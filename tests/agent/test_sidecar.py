@@ -101,9 +101,9 @@ def endless(file: Path) -> str:
 
 async def test_health_says_how_it_is(sidecar):
     async with sidecar.client(token=None) as client:
-        said = (await client.get("/health")).json()
-    assert said.pop("timestamp").startswith("20")
-    assert said == {"status": "ok", "work_dir": str(sidecar.folder), "attempts": 0, "slots": 1}
+        body = (await client.get("/health")).json()
+    assert body.pop("timestamp").startswith("20")
+    assert body == {"status": "ok", "work_dir": str(sidecar.folder), "attempts": 0, "slots": 1}
 
 
 ASKS = [
@@ -365,13 +365,13 @@ def test_an_unknown_key_of_it_is_an_error_for_it_alone(tmp_path, monkeypatch):
 
 async def test_clone_change_commit_and_push(sidecar, repository):
     async with sidecar.client() as client:
-        said = (await client.post("/git/clone", json={"attempt": "1", "url": str(repository.bare)})).json()
-        assert (said["success"], said["cloned"], said["branch"]) == (True, True, "main")
-        assert said["commit_sha"] == repository.head
+        body = (await client.post("/git/clone", json={"attempt": "1", "url": str(repository.bare)})).json()
+        assert (body["success"], body["cloned"], body["branch"]) == (True, True, "main")
+        assert body["commit_sha"] == repository.head
         await stream(client, "/execute", attempt="1", prompt="cat README; echo new > new; echo more >> README")
-        said = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "-m 'x'\n\nbody"})).json()
-    assert (said["success"], said["pushed"], sorted(said["files_changed"])) == (True, True, ["README", "new"])
-    assert said["commit_sha"] == repository.head
+        body = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "-m 'x'\n\nbody"})).json()
+    assert (body["success"], body["pushed"], sorted(body["files_changed"])) == (True, True, ["README", "new"])
+    assert body["commit_sha"] == repository.head
     assert repository.log() == ["README", "-m 'x'"]
     assert git(repository.bare, "log", "-1", "--format=%an <%ae>", "main") == "howdah <howdah@localhost>\n"
 
@@ -381,9 +381,9 @@ async def test_it_pulls_before_it_pushes(sidecar, repository):
         await client.post("/git/clone", json={"attempt": "1", "url": str(repository.bare)})
         await stream(client, "/execute", attempt="1", prompt="echo ours > ours")
         repository.push("theirs", "theirs\n")
-        said = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "ours"})).json()
-    assert said["success"], said
-    assert said["files_changed"] == ["ours"]
+        body = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "ours"})).json()
+    assert body["success"], body
+    assert body["files_changed"] == ["ours"]
     assert repository.log() == ["README", "theirs", "ours"]
 
 
@@ -392,8 +392,8 @@ async def test_what_does_not_go_together_is_an_error_and_nothing_is_pushed(sidec
         await client.post("/git/clone", json={"attempt": "1", "url": str(repository.bare)})
         await stream(client, "/execute", attempt="1", prompt="echo ours > README")
         repository.push("README", "theirs\n")
-        said = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "ours"})).json()
-    assert (said["success"], said["error"]) == (False, "these changes conflict with commits pushed meanwhile")
+        body = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "ours"})).json()
+    assert (body["success"], body["error"]) == (False, "these changes conflict with commits pushed meanwhile")
     assert repository.show("README") == "theirs\n"
     await clean(sidecar)
 
@@ -405,10 +405,10 @@ async def test_commits_of_the_agent_are_kept_and_commit_without_push_pushes_noth
         _, last = await stream(client, "/execute", attempt="1", prompt=f"{prompt}; echo 2 > two")
         assert last["success"], last
         asked = {"attempt": "1", "message": "two", "push": False}
-        said = (await client.post("/git/commit-and-push", json=asked)).json()
-        assert (sorted(said["files_changed"]), said["pushed"]) == (["one", "two"], False)
+        body = (await client.post("/git/commit-and-push", json=asked)).json()
+        assert (sorted(body["files_changed"]), body["pushed"]) == (["one", "two"], False)
         assert repository.log() == ["README"]
-        said = (
+        body = (
             await client.post("/git/commit-and-push", json={"attempt": "1", "message": "-", "branch": "new"})
         ).json()
     assert git(repository.bare, "log", "--reverse", "--format=%s", "new").split() == ["README", "one", "two"]
@@ -418,11 +418,11 @@ async def test_an_empty_repository_gets_its_first_commit(sidecar, tmp_path):
     bare = tmp_path / "repositories" / "empty.git"
     git(tmp_path, "init", "--quiet", "--bare", "--initial-branch=main", str(bare))
     async with sidecar.client() as client:
-        said = (await client.post("/git/clone", json={"attempt": "1", "url": str(bare)})).json()
-        assert (said["success"], said["commit_sha"]) == (True, None)
+        body = (await client.post("/git/clone", json={"attempt": "1", "url": str(bare)})).json()
+        assert (body["success"], body["commit_sha"]) == (True, None)
         await stream(client, "/execute", attempt="1", prompt="echo 1 > one")
-        said = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "one"})).json()
-    assert (said["success"], said["files_changed"]) == (True, ["one"])
+        body = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "one"})).json()
+    assert (body["success"], body["files_changed"]) == (True, ["one"])
 
 
 async def test_every_attempt_is_fresh(sidecar, repository):
@@ -481,8 +481,8 @@ async def test_nothing_an_agent_left_in_the_repository_is_run(sidecar, repositor
         assert last["success"], last
         (tmp_path / "pwned").unlink(missing_ok=True)
         repository.push("theirs", "x")
-        said = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "new"})).json()
-    assert said["success"], said
+        body = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "new"})).json()
+    assert body["success"], body
     assert repository.log() == ["README", "theirs", "new"]
     assert not (tmp_path / "pwned").exists()
 
@@ -492,8 +492,8 @@ async def test_a_repository_that_was_replaced_is_refused(sidecar, repository, tm
         await client.post("/git/clone", json={"attempt": "1", "url": str(repository.bare)})
         prompt = f"cp -r .git {tmp_path}/other; rm -rf .git; ln -s {tmp_path}/other .git; echo new > new"
         await stream(client, "/execute", attempt="1", prompt=prompt)
-        said = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "new"})).json()
-    assert said["success"] is False
+        body = (await client.post("/git/commit-and-push", json={"attempt": "1", "message": "new"})).json()
+    assert body["success"] is False
     assert repository.log() == ["README"]
 
 
@@ -506,8 +506,8 @@ async def test_hooks_of_the_user_running_it_do_not_count(agent, repository, tmp_
     hook.chmod(stat.S_IRWXU)
     flags = ["--agent", str(agent), "--allow", str(repository.bare.parent)]
     async with running_sidecar(tmp_path, *flags, GIT_CONFIG_GLOBAL=str(config)) as sidecar, sidecar.client() as client:
-        said = (await client.post("/git/clone", json={"attempt": "1", "url": str(repository.bare)})).json()
-    assert said["success"]
+        body = (await client.post("/git/clone", json={"attempt": "1", "url": str(repository.bare)})).json()
+    assert body["success"]
     assert not (tmp_path / "pwned").exists()
 
 

@@ -85,7 +85,7 @@ def test_children_and_parent_enqueue_after_the_fork(direct):
 
 
 def test_the_parents_connections_are_left_alone(direct):
-    said = run(
+    result = run(
         direct.dsn,
         """
         import psycopg
@@ -110,7 +110,7 @@ def test_the_parents_connections_are_left_alone(direct):
         """,
     )
 
-    assert said.split() == ["2", "True"]
+    assert result.split() == ["2", "True"]
     assert numbers(direct.dsn) == [1, 2, 3, 4, 5, 6]
 
 
@@ -179,8 +179,8 @@ def test_a_child_keeps_no_connection_of_a_killed_parent_open(direct):
     )
     child = None
     try:
-        said = {parent.stdout.readline(), parent.stdout.readline()}
-        [child] = [int(word) for word in said - {b"up\n"}]
+        output = {parent.stdout.readline(), parent.stdout.readline()}
+        [child] = [int(word) for word in output - {b"up\n"}]
         assert len(rows(direct.dsn, BACKENDS)) == 1
 
         parent.kill()
@@ -201,7 +201,7 @@ def test_a_child_keeps_no_connection_of_a_killed_parent_open(direct):
 
 def test_a_child_that_kept_the_parents_bridge_would_wait_for_ever(direct):
     """Negative control: without what is done at the fork, the tests above would notice."""
-    said = run(
+    result = run(
         direct.dsn,
         """
         app.enqueue_sync(pack.job(0))
@@ -215,7 +215,7 @@ def test_a_child_that_kept_the_parents_bridge_would_wait_for_ever(direct):
         """,
     )
 
-    assert int(said) == -signal.SIGALRM
+    assert int(result) == -signal.SIGALRM
     assert numbers(direct.dsn) == [0]
 
 

@@ -54,9 +54,9 @@ async def test_a_queued_job_is_cancelled_at_once_wherever_it_stands_in_its_run(a
     made = [each.id for each in await app.enqueue_many(note.job(i) for i in range(10))]
     later = (await note.using(delay=100).enqueue(99)).id
 
-    said = await cancel(conn, made[0], made[4], made[9], later, 12345)
+    result = await cancel(conn, made[0], made[4], made[9], later, 12345)
 
-    assert said == [*((id, "cancelled") for id in (made[0], made[4], made[9], later)), (12345, "unknown")]
+    assert result == [*((id, "cancelled") for id in (made[0], made[4], made[9], later)), (12345, "unknown")]
     assert await nowhere_or_twice(conn) == []
     await drain(app)
     assert sorted(note.seen) == [1, 2, 3, 5, 6, 7, 8]

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.anyio
 EVERY_SECOND = "* * * * * *"
 
 
-def schedule(cron="*/10 * * * *", **said):
-    return Schedule(name="s", job=NewJob(kind="tick"), cron=cron, **said)
+def schedule(cron="*/10 * * * *", **options):
+    return Schedule(name="s", job=NewJob(kind="tick"), cron=cron, **options)
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def tick(app):
 async def scheduler_for(app, database):
     made = []
 
-    def make(**said):
+    def make(**options):
         app.schedules.clear()
-        app.schedule("s", app.tasks["tick"].job(), **said)
+        app.schedule("s", app.tasks["tick"].job(), **options)
         scheduler = Scheduler(database, dict(app.schedules), app._clients.client())
         made.append(scheduler)
         return scheduler
@@ -136,7 +136,7 @@ def test_clocks_that_change_are_followed():
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("options", "words"),
     [
         ({"cron": "every day"}, "no cron expression"),
         ({"cron": "0 0 30 2 *"}, "no cron expression"),
@@ -145,9 +145,9 @@ def test_clocks_that_change_are_followed():
         ({"job": NewJob(kind="k", delay=3)}, "no run_at or delay"),
     ],
 )
-def test_what_cannot_be_scheduled_is_refused(said, words):
+def test_what_cannot_be_scheduled_is_refused(options, words):
     with pytest.raises(ConfigError, match=words):
-        Schedule(**{"name": "s", "job": NewJob(kind="k"), "cron": "* * * * *", **said})
+        Schedule(**{"name": "s", "job": NewJob(kind="k"), "cron": "* * * * *", **options})
 
 
 def test_two_schedules_cannot_share_a_name(app, tick):

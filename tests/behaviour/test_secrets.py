@@ -46,12 +46,12 @@ async def everything(conn: Any, *, but: tuple[str, ...] = ()) -> str:
     tables = await conn.fetch(
         "select relname from pg_class where relnamespace = 'howdah'::regnamespace and relkind in ('r', 'p')"
     )
-    said = []
+    recorded = []
     for (table,) in tables:
         part = table.split("_")[0]
         rows = await conn.fetch(f'select * from howdah."{table}"')
-        said += [str(value) for row in rows for name, value in row.items() if f"{part}.{name}" not in but]
-    return "\n".join(said)
+        recorded += [str(value) for row in rows for name, value in row.items() if f"{part}.{name}" not in but]
+    return "\n".join(recorded)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ class Failed:
         handler, stop = Handler(), subscribe_logs()
         logging.getLogger().addHandler(handler)
         facts: list[Any] = []
-        hear = telemetry.subscribe(lambda name, said: facts.append((name, said)))
+        hear = telemetry.subscribe(lambda name, text: facts.append((name, text)))
         try:
             made = await self._app.enqueue(job)
             async with node(self._app):
@@ -139,14 +139,14 @@ class Failed:
             stop()
             hear()
         assert row["state"] == state
-        for said in (
+        for text in (
             await everything(self._conn, but=("job.args",)),
             "\n".join(lines),
             str(facts),
             str([span.to_json() for span in self._spans.get_finished_spans()]),
         ):
-            assert len(said) > 100
-            assert CANARY not in said
+            assert len(text) > 100
+            assert CANARY not in text
         self.lines = lines
         return await self._app.admin.get(made.id)
 
@@ -166,8 +166,8 @@ async def test_a_coroutine_that_tells(app: Howdah, failed: Failed, conn: Any) ->
     assert row.error == "RuntimeError: {'card': '***'}"
     assert "ValueError: first ***" in row.attempts[0].traceback
     assert any('"message": "charging ***"' in line for line in failed.lines)
-    said = [each["line"] for each in await conn.fetch("select line from howdah.job_log order by seq")]
-    assert said == ["card ***", "x" * 9_995 + "***"]
+    lines = [each["line"] for each in await conn.fetch("select line from howdah.job_log order by seq")]
+    assert lines == ["card ***", "x" * 9_995 + "***"]
 
 
 async def test_a_thread_that_tells(app: Howdah, failed: Failed) -> None:

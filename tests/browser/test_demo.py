@@ -23,7 +23,7 @@ async def test_the_overview_of_the_demo_moves(tab):
     page = tab.page
     with Command("demo") as demo:
 
-        async def said() -> str:
+        async def address() -> str:
             found = ADDRESS.search(demo.output)
             assert demo.process.poll() is None, demo.output
             return found[1] if found else ""
@@ -32,7 +32,7 @@ async def test_the_overview_of_the_demo_moves(tab):
             await page.reload()
             return "completed" in (await page.locator("#rows").text_content() or "")
 
-        await page.goto(await eventually(said, LONG / 1000))
+        await page.goto(await eventually(address, LONG / 1000))
         now, lists = page.locator("#now"), page.locator("#lists")
         done = now.locator(".stat", has_text="Done per second").locator(".note")
         await expect(done).to_have_text(re.compile(r"^[1-9][\d,]* in the last hour"), timeout=LONG)

@@ -56,8 +56,8 @@ def standing(howdah) -> Callable[[str], list[dict[str, Any]]]:
     """The rows of a consumer, part by part, as `--json` says them."""
 
     def look(name: str) -> list[dict[str, Any]]:
-        said = howdah("consumers", "show", name, "--json")
-        assert said.exit_code == 0, said.output
-        return json.loads(said.stdout)
+        result = howdah("consumers", "show", name, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
 
     return look

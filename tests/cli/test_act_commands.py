@@ -102,10 +102,10 @@ def test_reprioritize_and_move(howdah, failed):
     ids=" ".join,
 )
 def test_what_is_not_understood_exits_2_and_changes_nothing(howdah, words):
-    said = howdah(*words)
+    result = howdah(*words)
 
-    assert (said.exit_code, said.stdout) == (2, "")
-    assert said.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr
     assert listed(howdah, "audit") == []
 
 
@@ -117,12 +117,12 @@ def test_jobs_are_searched(howdah, failed):
 
 
 def test_failures_by_error(howdah, failed):
-    said = howdah("failures")
+    result = howdah("failures")
     [group] = listed(howdah, "failures", "--kind", "fail")["groups"]
     few = howdah("failures", "--newest", "2")
 
-    assert said.stdout.splitlines()[1].split()[:3] == ["3", "fail", "mail"]
-    assert "Poison: letter # is lost" in said.stdout
+    assert result.stdout.splitlines()[1].split()[:3] == ["3", "fail", "mail"]
+    assert "Poison: letter # is lost" in result.stdout
     assert (group["count"], group["error"], group["example"]) == (3, "Poison", failed[2])
     assert few.stderr == "looked at the newest 2 failed jobs only: --newest\n"
     assert howdah("failures", "--queue", "none").stdout == "nothing failed\n"
@@ -132,9 +132,9 @@ def test_drain_asks_a_node(howdah, direct):
     with psycopg.connect(direct.dsn) as conn:
         conn.execute("insert into howdah.node (name) values ('web-1:7')")
 
-    said = howdah("drain", "1")
+    result = howdah("drain", "1")
 
-    assert (said.exit_code, said.stdout) == (0, "node 1 (web-1:7) drains\n")
+    assert (result.exit_code, result.stdout) == (0, "node 1 (web-1:7) drains\n")
     assert [node["state"] for node in listed(howdah, "nodes")] == ["draining"]
 
 
@@ -144,7 +144,7 @@ def test_audit_tells_who_did_what(howdah, failed):
     howdah("pause", "mail")
     howdah("token", "create", "box", "--scope", "work")
     howdah("cancel", "--queue", "mail", "--yes")
-    said = howdah("audit", "--limit", "3")
+    result = howdah("audit", "--limit", "3")
     entries = listed(howdah, "audit")
     of_job = listed(howdah, "audit", "--thing", "job", "--id", str(failed[0]))
     older = howdah("audit", "--before", str(entries[2]["id"]))
@@ -158,11 +158,11 @@ def test_audit_tells_who_did_what(howdah, failed):
     assert entries[0]["filter"] == {"state": "queued", "queue": "mail"}
     assert entries[2]["address"] == socket.gethostname()
     assert [entry["verb"] for entry in of_job] == ["cancel", "retry"]
-    lines = said.stdout.splitlines()
+    lines = result.stdout.splitlines()
     assert len(lines) == 4
     assert lines[3].split()[-4:] == ["paused", "false", "→", "true"]
     assert "state queued → cancelled" in lines[1]
-    assert said.stderr == f"older ones: --before {entries[2]['id']}\n"
+    assert result.stderr == f"older ones: --before {entries[2]['id']}\n"
     assert "state failed → queued" in older.stdout
     assert len(listed(howdah, "audit", "--since", "1h", "--verb", "pause", "--who", ME)) == 1
     assert listed(howdah, "audit", "--until", "1h") == []

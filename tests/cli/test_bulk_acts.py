@@ -66,19 +66,19 @@ def test_an_act_that_the_default_limit_cut_short_says_so_and_exits_1(howdah, que
 def test_a_limit_that_was_given_is_no_failure(howdah, queued):
     queued(5)
 
-    said = howdah("delete", "--state", "queued", "--all", "--limit", "3", "--yes", "--json")
+    result = howdah("delete", "--state", "queued", "--all", "--limit", "3", "--yes", "--json")
 
-    assert (said.exit_code, len(json.loads(said.stdout))) == (0, 3)
-    assert "deleted 3 of 3 jobs; there may be more" in said.stderr
+    assert (result.exit_code, len(json.loads(result.stdout))) == (0, 3)
+    assert "deleted 3 of 3 jobs; there may be more" in result.stderr
 
 
 def test_ids_with_a_state_are_acted_on_in_that_state_only(howdah, failed, queued):
     [waits] = queued(1)
 
-    said = howdah("delete", str(failed[0]), str(waits), "--state", "failed")
+    result = howdah("delete", str(failed[0]), str(waits), "--state", "failed")
 
-    assert (said.exit_code, said.stdout.splitlines()[0]) == (1, "deleted 1 of 2 jobs")
-    assert "it is no longer in that state or queue" in said.stdout
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (1, "deleted 1 of 2 jobs")
+    assert "it is no longer in that state or queue" in result.stdout
     assert {job["id"] for job in listed(howdah, "jobs")} == {waits, *failed[1:]}
 
 
@@ -95,10 +95,10 @@ def test_ids_with_a_state_are_acted_on_in_that_state_only(howdah, failed, queued
 def test_every_act_on_waiting_jobs_takes_ids_with_a_state(howdah, failed, queued, words, did):
     [waits] = queued(1)
 
-    said = howdah(*words, str(failed[0]), str(waits), "--state", "queued", "--json")
+    result = howdah(*words, str(failed[0]), str(waits), "--state", "queued", "--json")
 
-    assert said.exit_code == 1
-    found = {each["id"]: each["result"] for each in json.loads(said.stdout)}
+    assert result.exit_code == 1
+    found = {each["id"]: each["result"] for each in json.loads(result.stdout)}
     assert found.pop(waits) == did
     assert found[failed[0]] in ("changed", "over")
 
@@ -127,8 +127,8 @@ def test_ctrl_c_ends_an_act_after_the_transaction_at_hand(direct, queued, by, as
     assert "deleted 2000 of 2000 jobs" in output
     assert left == 1000
     if as_json:
-        said, _ = json.JSONDecoder().raw_decode(output[output.index("[") :])
-        assert [each["result"] for each in said] == ["deleted"] * 2000, "what is on stdout is still whole"
+        results, _ = json.JSONDecoder().raw_decode(output[output.index("[") :])
+        assert [each["result"] for each in results] == ["deleted"] * 2000, "what is on stdout is still whole"
 
 
 # -------------------------------------------------------------------- prune
@@ -146,10 +146,10 @@ def test_prune_asks_before_it_deletes_what_the_settings_keep(howdah, failed):
 
 def test_what_a_person_prunes_is_in_the_audit(howdah, failed):
     none = howdah("prune", "--yes")
-    said = howdah("prune", "--failed-after", "0s", "--yes", "--json")
+    result = howdah("prune", "--failed-after", "0s", "--yes", "--json")
     [entry] = listed(howdah, "audit")
 
     assert none.exit_code == 0
-    assert json.loads(said.stdout) == {"partitions": 0, "jobs": 3}
+    assert json.loads(result.stdout) == {"partitions": 0, "jobs": 3}
     assert (entry["verb"], entry["thing"], entry["via"], entry["count"]) == ("prune", "job", "cli", 3)
     assert entry["after"] == {"kept": {"done": 14 * 86400.0, "failed": 0.0}}

@@ -100,14 +100,14 @@ def test_a_canary_is_found_nowhere(guarded, howdah):
         worker.send(signal.SIGTERM)
         assert worker.ends(60) == 0
 
-    said = [worker_said := worker.last_output, shown, *pages, *looks]
-    assert [each for each in said if CANARY in each] == []
+    outputs = [worker_output := worker.last_output, shown, *pages, *looks]
+    assert [each for each in outputs if CANARY in each] == []
     # it would have been there: what surrounds it is
     for kind in KINDS[:2]:
-        assert re.search(rf'"message": "charging \*\*\*".* "kind": "{kind}"', worker_said), kind
-    assert "\ncannot charge\nTraceback" in worker_said, "the process of a handler logs by Python's last resort"
-    assert "postgresql://" in worker_said
-    assert re.search(r"token=\*\*\*", worker_said)
+        assert re.search(rf'"message": "charging \*\*\*".* "kind": "{kind}"', worker_output), kind
+    assert "\ncannot charge\nTraceback" in worker_output, "the process of a handler logs by Python's last resort"
+    assert "postgresql://" in worker_output
+    assert re.search(r"token=\*\*\*", worker_output)
     assert '"card": "***"' in "".join(looks)
     assert '"team": "a"' in "".join(looks)
     assert "howdah.secrets" not in "".join(looks)

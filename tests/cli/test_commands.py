@@ -50,9 +50,9 @@ def test_help_is_there_for_every_command(howdah):
         assert name in overview.stdout
         assert says in overview.stdout
     for name in set(LAZY) - {"worker", "dev", "demo", "bench"}:
-        said = howdah(name, "--help")
-        assert said.exit_code == 0
-        assert f"howdah {name}" in said.stdout
+        result = howdah(name, "--help")
+        assert result.exit_code == 0
+        assert f"howdah {name}" in result.stdout
 
 
 def test_examples_in_the_code_are_true():
@@ -62,15 +62,15 @@ def test_examples_in_the_code_are_true():
 
 def test_jobs_lists_and_pages(howdah, failed):
     assert howdah("jobs", "--state", "running").stdout == "no such jobs\n"
-    said = howdah("jobs", "--state", "failed", "--limit", "2")
+    result = howdah("jobs", "--state", "failed", "--limit", "2")
     rest = howdah("jobs", "--state", "failed", "--limit", "2", "--before", str(failed[1]), "--json")
 
-    heading, first, second = said.stdout.splitlines()
+    heading, first, second = result.stdout.splitlines()
     assert heading.split()[:4] == ["id", "state", "kind", "queue"]
     assert first.split()[:5] == [str(failed[2]), "failed", "fail", "mail", "1/5"]
     assert second.split()[0] == str(failed[1])
-    assert "\x1b" not in said.stdout
-    assert said.stderr == f"older ones: --before {failed[1]}\n"
+    assert "\x1b" not in result.stdout
+    assert result.stderr == f"older ones: --before {failed[1]}\n"
     [row] = json.loads(rest.stdout)
     assert (row["id"], row["state"], row["error"]) == (failed[0], "failed", "Poison: a\x1b[31m red\nletter")
     assert row["enqueued_at"].startswith("2")
@@ -78,15 +78,15 @@ def test_jobs_lists_and_pages(howdah, failed):
 
 
 def test_job_tells_everything(howdah, failed):
-    said = howdah("job", str(failed[0]))
+    result = howdah("job", str(failed[0]))
     as_json = json.loads(howdah("job", str(failed[3]), "--json").stdout)
     unknown = howdah("job", "999")
 
-    assert said.exit_code == 0
-    assert "state         failed\n" in said.stdout
-    assert "attempt 1 ended at" in said.stdout
-    assert "raise Poison" in said.stdout
-    assert "\x1b" not in said.stdout
+    assert result.exit_code == 0
+    assert "state         failed\n" in result.stdout
+    assert "attempt 1 ended at" in result.stdout
+    assert "raise Poison" in result.stdout
+    assert "\x1b" not in result.stdout
     assert (as_json["state"], as_json["args"], as_json["result"], as_json["attempts"]) == ("done", {"n": 5}, 5, [])
     assert (unknown.exit_code, unknown.stdout) == (1, "")
     assert unknown.stderr == "howdah: there is no job 999; it was never enqueued, or pruned since\n"
@@ -136,11 +136,11 @@ def test_many_at_once_need_a_yes(howdah, failed):
     ],
 )
 def test_what_is_not_understood_exits_2(howdah, words):
-    said = howdah(*words)
+    result = howdah(*words)
 
-    assert said.exit_code == 2
-    assert said.stderr
-    assert said.stdout == ""
+    assert result.exit_code == 2
+    assert result.stderr
+    assert result.stdout == ""
 
 
 def test_enqueue_as_is(howdah):
@@ -206,10 +206,10 @@ def test_enqueue_with_an_app_checks_the_arguments(howdah, nowhere):
     ],
 )
 def test_enqueue_refuses_what_cannot_be(howdah, words, message):
-    said = howdah("enqueue", *words)
+    result = howdah("enqueue", *words)
 
-    assert said.exit_code == 2
-    assert message in said.stderr
+    assert result.exit_code == 2
+    assert message in result.stderr
     assert howdah("jobs").stdout == "no such jobs\n"
 
 
@@ -249,7 +249,7 @@ def test_prune(howdah, failed):
 
 def test_completion_scripts(howdah):
     for shell in ("bash", "zsh", "fish"):
-        said = howdah("completion", shell)
-        assert (said.exit_code, "_HOWDAH_COMPLETE" in said.stdout) == (0, True)
+        result = howdah("completion", shell)
+        assert (result.exit_code, "_HOWDAH_COMPLETE" in result.stdout) == (0, True)
     words = howdah(_HOWDAH_COMPLETE="bash_complete", COMP_WORDS="howdah re", COMP_CWORD="1")
     assert words.stdout.split() == ["plain,reprioritize", "plain,resume", "plain,retry"]

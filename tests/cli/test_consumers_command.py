@@ -15,9 +15,9 @@ from kit.command import eventually
 
 
 def test_none_are_said_to_be_none(howdah):
-    said = howdah("consumers")
+    result = howdah("consumers")
 
-    assert (said.exit_code, said.stdout) == (
+    assert (result.exit_code, result.stdout) == (
         0,
         "no consumers yet; declare one with app.consumer(…), and run a worker\n",
     )
@@ -30,9 +30,9 @@ def test_the_list_has_every_part_with_its_owner(howdah, shop, standing):
         eventually(lambda: standing("mails")[0]["position"] == 3, why=lambda: worker.output)
         eventually(lambda: standing("totals")[0]["state"] == "halted", why=lambda: worker.output)
         eventually(lambda: all(part["state"] == "running" for part in standing("wide")), why=lambda: worker.output)
-        said = howdah("consumers")
+        result = howdah("consumers")
 
-        heading, mails, totals, *wide = said.stdout.splitlines()
+        heading, mails, totals, *wide = result.stdout.splitlines()
         assert heading.split() == [
             *("name", "state", "node", "position", "lag"),
             *("lag", "time", "rate", "parked", "last", "error"),
@@ -70,16 +70,16 @@ def test_show_tells_everything(howdah, shop):
     shop.append("{}", '{"bad": 1}')
     shop.catch_up()
 
-    said = howdah("consumers", "show", "totals")
+    result = howdah("consumers", "show", "totals")
 
-    assert said.exit_code == 0
-    lines = [line.split(maxsplit=1) for line in said.stdout.splitlines()]
+    assert result.exit_code == 0
+    lines = [line.split(maxsplit=1) for line in result.stdout.splitlines()]
     assert ["state", "halted"] in lines
     assert ["only", "Order"] in lines
-    assert ["error", "position", "2"] in [line.split() for line in said.stdout.splitlines()]
-    assert "raise ValueError" in said.stdout
-    assert "\x1b" not in said.stdout
-    assert said.stdout.count("traceback") == 0
+    assert ["error", "position", "2"] in [line.split() for line in result.stdout.splitlines()]
+    assert "raise ValueError" in result.stdout
+    assert "\x1b" not in result.stdout
+    assert result.stdout.count("traceback") == 0
     assert howdah("consumers", "show", "wide").stdout.count("\n\n") == 2
 
 
@@ -146,9 +146,9 @@ def test_reset_moves_to_a_place(howdah, shop, standing):
     shop.catch_up()
 
     def reset(name: str, to: str, *more: str) -> str:
-        said = howdah("consumers", "reset", name, "--to", to, "--yes", *more)
-        assert said.exit_code == 0, said.output
-        return said.stdout
+        result = howdah("consumers", "reset", name, "--to", to, "--yes", *more)
+        assert result.exit_code == 0, result.output
+        return result.stdout
 
     assert reset("totals", "beginning") == "consumer 'totals' continues after position 0\n"
     assert reset("totals", "end") == "consumer 'totals' continues after position 3\n"
@@ -167,10 +167,10 @@ def test_a_reset_needs_a_yes(howdah, shop, standing):
     shop.append()
     shop.catch_up()
 
-    said = howdah("consumers", "reset", "totals", "--to", "beginning")
+    result = howdah("consumers", "reset", "totals", "--to", "beginning")
 
-    assert said.exit_code == 2
-    assert "to reset consumer 'totals' to the beginning, add --yes" in said.stderr
+    assert result.exit_code == 2
+    assert "to reset consumer 'totals' to the beginning, add --yes" in result.stderr
     assert standing("totals")[0]["position"] == 1
 
 
@@ -248,10 +248,10 @@ def test_switch_runs_the_statements_when_the_new_one_has_caught_up(howdah, shop,
     ],
 )
 def test_mistakes_are_named(howdah, words, message):
-    said = howdah("consumers", *words)
+    result = howdah("consumers", *words)
 
-    assert (said.exit_code, said.stdout) == (2, "")
-    assert message in said.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
 
 
 VERBS = [

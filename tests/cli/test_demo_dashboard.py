@@ -33,8 +33,8 @@ def page(url: str) -> str:
         assert answer.status_code == 200, answer.text
         return answer.text
 
-    said: str = eventually(ask)
-    return said
+    output: str = eventually(ask)
+    return output
 
 
 def enqueue(url: str, **arguments: str) -> httpx.Response:

@@ -89,9 +89,9 @@ def furnished(howdah: Any, direct: Database) -> Any:
 def test_each_list_is_json(furnished: Any) -> None:
     told = {}
     for name, more in LISTS.items():
-        said = furnished(*name.split(), *more, "--json")
-        assert said.exit_code in (0, 1), f"{name}: {said.output}"
-        told[name] = type(json.loads(said.stdout))
+        result = furnished(*name.split(), *more, "--json")
+        assert result.exit_code in (0, 1), f"{name}: {result.output}"
+        told[name] = type(json.loads(result.stdout))
 
     assert set(told.values()) == {dict, list}
     assert told["queues"] is told["jobs"] is told["nodes"] is told["doctor"] is list

@@ -44,9 +44,9 @@ def events(howdah):
         assert howdah("log", "append", stream, kind, data).exit_code == 0
 
 
-def positions(said) -> list[int]:
-    assert said.exit_code == 0, said.output
-    return [event["position"] for event in json.loads(said.stdout)]
+def positions(result) -> list[int]:
+    assert result.exit_code == 0, result.output
+    return [event["position"] for event in json.loads(result.stdout)]
 
 
 def test_append_says_where_it_went(howdah):
@@ -66,11 +66,11 @@ def test_append_says_where_it_went(howdah):
 
 
 def test_append_reads_stdin(howdah, database):
-    said = CliRunner().invoke(
+    result = CliRunner().invoke(
         main, ["log", "append", "Order-1", "Placed", "-", "--dsn", database.dsn], input='{"total": 5}'
     )
 
-    assert said.exit_code == 0
+    assert result.exit_code == 0
     assert json.loads(howdah("log", "read", "--json").stdout)[0]["data"] == {"total": 5}
 
 
@@ -115,10 +115,10 @@ def test_append_with_an_app_checks_the_data_and_knows_the_newest_version(howdah,
     ],
 )
 def test_mistakes_are_named_and_nothing_is_done(howdah, words, message):
-    said = howdah("log", *words)
+    result = howdah("log", *words)
 
-    assert (said.exit_code, said.stdout) == (2, "")
-    assert message in said.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
     assert howdah("log", "read").stdout == "no such events\n"
 
 
@@ -151,10 +151,10 @@ def test_a_full_page_says_how_to_read_on(howdah, events):
 
 
 def test_status_of_a_quiet_log(howdah, events):
-    said = howdah("log", "status")
+    result = howdah("log", "status")
 
-    assert said.exit_code == 0
-    assert said.stdout.splitlines() == [
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
         "head      4",
         "frontier  4",
         "gate      shared",
@@ -169,19 +169,19 @@ def test_status_shows_who_holds_the_frontier_without_secrets(howdah, events, dir
         conn.execute("select\n 1 as one, 'password=hunter2' as secret")
         howdah("log", "append", "Order-3", "Placed")
 
-        said = howdah("log", "status")
+        result = howdah("log", "status")
         told = json.loads(howdah("log", "status", "--json").stdout)
         pid = conn.info.backend_pid
 
         assert positions(howdah("log", "read", "--json")) == [1, 2, 3, 4]
         conn.rollback()
 
-    assert "head      6\nfrontier  4, 2 behind the head\n" in said.stdout
-    row = said.stdout.splitlines()[-1]
+    assert "head      6\nfrontier  4, 2 behind the head\n" in result.stdout
+    row = result.stdout.splitlines()[-1]
     assert row.split()[:4] == ["4", str(pid), "slow", "importer"]
     assert "idle in transaction" in row
     assert "select 1 as one, 'password=***" in row
-    assert "hunter2" not in said.stdout
+    assert "hunter2" not in result.stdout
     [holder] = told["holders"]
     assert (told["head"], told["frontier"], told["exclusive"], told["leader"]) == (6, 4, False, None)
     assert (holder["above"], holder["pid"], holder["application"]) == (4, pid, "slow importer")
@@ -197,10 +197,10 @@ def test_status_names_a_prepared_transaction(nowhere):
             conn.execute("savepoint later; select howdah.append('Order-3', '{\"type\": \"Placed\"}')")
             conn.execute("prepare transaction 'left behind'")
 
-        said = CliRunner().invoke(main, ["log", "status", "--dsn", server.dsn])
+        result = CliRunner().invoke(main, ["log", "status", "--dsn", server.dsn])
 
-    assert "frontier  0, 2 behind the head\n" in said.stdout
-    assert said.stdout.splitlines()[-1].split() == ["0", "-", "-", "-", "0s", "-", "left", "behind", "-"]
+    assert "frontier  0, 2 behind the head\n" in result.stdout
+    assert result.stdout.splitlines()[-1].split() == ["0", "-", "-", "-", "0s", "-", "left", "behind", "-"]
 
 
 def test_exclusive_says_what_it_costs(howdah, events):

@@ -44,9 +44,9 @@ def test_all_parked_events_are_tried_again(howdah, shop):
     shop.catch_up()
     shop.conn.execute("insert into mended default values")
 
-    said = howdah("consumers", "parked", "retry", "mails", "--all")
+    result = howdah("consumers", "parked", "retry", "mails", "--all")
     shop.catch_up()
 
-    assert said.stdout == "to be tried again: 3 of 3 events\n"
+    assert result.stdout == "to be tried again: 3 of 3 events\n"
     assert shop.seen("mails") == [1, 2, 3]
     assert howdah("consumers", "parked", "list", "mails").stdout == "no parked events\n"

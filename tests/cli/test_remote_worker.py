@@ -159,7 +159,7 @@ def test_a_control_plane_that_is_killed_and_comes_back_costs_nothing(processes: 
     control.process.kill()
     control.process.wait()
     worker.says("failed (ControlPlaneUnreachable")
-    eventually(lambda: f"end {running}" in processes.said)
+    eventually(lambda: f"end {running}" in processes.lines)
     time.sleep(0.5)
     assert processes.job(running)[0] == "running", "its report waits"
     later = processes.enqueue("traced")
@@ -168,7 +168,7 @@ def test_a_control_plane_that_is_killed_and_comes_back_costs_nothing(processes: 
     processes.becomes(running, "done")
     processes.becomes(later, "done")
     worker.says("works again after")
-    assert processes.said == [f"begin {running}", f"end {running}"]
+    assert processes.lines == [f"begin {running}", f"end {running}"]
     assert processes.job(running, "attempt, resets") == (1, 0)
 
 
@@ -188,7 +188,7 @@ def test_a_worker_that_slept_past_its_lease_changes_nothing_any_more(processes: 
     assert processes.job(id, "finished_at, node, attempt") == ended
     outcomes = processes.conn.execute("select attempt, outcome from howdah.attempt where id = %s order by 1", (id,))
     assert outcomes.fetchall() == [(1, "lost")]
-    assert processes.said.count(f"begin {id}") == 2
+    assert processes.lines.count(f"begin {id}") == 2
     # it is a worker like any other again
     workers(processes.url, processes.token, "idle", "idle")
 

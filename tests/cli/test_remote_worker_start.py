@@ -37,7 +37,7 @@ def test_a_token_may_be_in_a_file_and_one_on_the_command_line_is_warned_about(
 
 
 @pytest.mark.parametrize(
-    ("words", "environment", "code", "said"),
+    ("words", "environment", "code", "message"),
     [
         (("--server", "nowhere"), {}, 2, "the server is a URL such as"),
         (("--token", "hwd_api_x"), {}, 2, "no token of ours; was it cut or mistyped?"),
@@ -52,13 +52,13 @@ def test_a_token_may_be_in_a_file_and_one_on_the_command_line_is_warned_about(
     ],
 )  # fmt: skip
 def test_what_cannot_work_says_so_and_ends(
-    processes: ControlPlaneProcesses, words: tuple[str, ...], environment: dict[str, str], code: int, said: str
+    processes: ControlPlaneProcesses, words: tuple[str, ...], environment: dict[str, str], code: int, message: str
 ) -> None:
     unknown = make()
     worker = processes.worker(*(unknown if word == "UNKNOWN" else word for word in words), **environment)
 
     assert worker.ends() == code, worker.output
-    assert said in worker.output
+    assert message in worker.output
     assert "Traceback" not in worker.output
 
 

@@ -17,11 +17,11 @@ def test_replay_waits_and_says_how_far_it_is(howdah, shop):
     shop.conn.execute("delete from seen")
 
     with shop.worker() as worker:
-        said = howdah("consumers", "replay", "totals", "--yes")
+        result = howdah("consumers", "replay", "totals", "--yes")
         assert worker.process.poll() is None
 
-    assert (said.exit_code, said.stdout) == (0, "consumer 'totals' has seen everything from position 0 to 1000\n")
-    percents = [int(line.split()[0]) for line in said.stderr.splitlines() if " %, " in line]
+    assert (result.exit_code, result.stdout) == (0, "consumer 'totals' has seen everything from position 0 to 1000\n")
+    percents = [int(line.split()[0]) for line in result.stderr.splitlines() if " %, " in line]
     assert percents == sorted(set(percents))
     assert percents[-1] == 100
     assert shop.seen("totals") == list(range(1, 1001))
@@ -31,10 +31,10 @@ def test_replay_from_a_place_without_waiting(howdah, shop):
     shop.append("{}", "{}", "{}")
     shop.catch_up()
 
-    said = howdah("consumers", "replay", "totals", "--from", "2", "--no-wait", "--yes")
+    result = howdah("consumers", "replay", "totals", "--from", "2", "--no-wait", "--yes")
     shop.catch_up()
 
-    assert said.stdout == "consumer 'totals' continues after position 2, 1 behind the frontier\n"
+    assert result.stdout == "consumer 'totals' continues after position 2, 1 behind the frontier\n"
     assert shop.seen("totals") == [1, 2, 3, 3]
 
 
@@ -58,11 +58,11 @@ def test_a_replay_that_halts_ends_with_the_error(howdah, shop):
     shop.conn.execute("delete from mended")
 
     with shop.worker():
-        said = howdah("consumers", "replay", "totals", "--yes")
+        result = howdah("consumers", "replay", "totals", "--yes")
 
-    assert said.exit_code == 1
-    assert "howdah: consumer 'totals' is halted at event 2: ValueError: cannot" in said.stderr
-    assert "hunter2" not in said.stderr
+    assert result.exit_code == 1
+    assert "howdah: consumer 'totals' is halted at event 2: ValueError: cannot" in result.stderr
+    assert "hunter2" not in result.stderr
 
 
 def test_a_replay_on_a_terminal_asks_and_draws_a_bar(shop):
@@ -112,7 +112,7 @@ def test_wait_for_a_node_that_is_not_there(howdah, shop):
     shop.catch_up()
     shop.append()
 
-    said = howdah("consumers", "wait", "totals", "--timeout", "0.1")
+    result = howdah("consumers", "wait", "totals", "--timeout", "0.1")
 
-    assert said.exit_code == 1
-    assert "consumer 'totals' is at 0, not at 1, after 0.1 s; no live node has consumer 'totals'" in said.stderr
+    assert result.exit_code == 1
+    assert "consumer 'totals' is at 0, not at 1, after 0.1 s; no live node has consumer 'totals'" in result.stderr

@@ -30,8 +30,8 @@ def declared(app, database):
 
 
 def howdah(database, *args):
-    said = CliRunner().invoke(main, ["schedules", "--dsn", database.dsn, *args])
-    return said.exit_code, said.output
+    result = CliRunner().invoke(main, ["schedules", "--dsn", database.dsn, *args])
+    return result.exit_code, result.output
 
 
 def test_schedules_are_listed_the_next_one_first(declared, database):

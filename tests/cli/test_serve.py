@@ -176,7 +176,7 @@ def test_a_request_that_never_ends_does_not_keep_it(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--host", "0.0.0.0", "--auth", "none"), "refusing to listen on 0.0.0.0 without auth"),
         (("--cert", "tls.crt"), "TLS needs both a certificate and its key"),
@@ -188,10 +188,10 @@ def test_a_request_that_never_ends_does_not_keep_it(database: Database) -> None:
         (("-a", "kit.command_app:nothing"), "did you mean kit.command_app:app?"),
     ],
 )
-def test_what_cannot_work_ends_with_code_2(database: Database, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_work_ends_with_code_2(database: Database, words: tuple[str, ...], message: str) -> None:
     with ControlPlaneProcess(*words, dsn=database.dsn) as control:
         assert control.ends() == 2
-        assert said in control.output
+        assert message in control.output
         assert "Traceback" not in control.output
 
 

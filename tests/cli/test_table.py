@@ -42,8 +42,8 @@ def uploads(howdah, run_sql):
 def test_a_table_as_printed_passes_the_check(howdah, run_sql):
     run_sql(howdah("table", "create", "uploads").output)
 
-    said = howdah("table", "check", "uploads")
-    assert (said.exit_code, said.stdout) == (0, "table public.uploads is ready; a claim reads uploads_waiting\n")
+    result = howdah("table", "check", "uploads")
+    assert (result.exit_code, result.stdout) == (0, "table public.uploads is ready; a claim reads uploads_waiting\n")
     assert howdah("table", "check", "uploads", "--sql").output == "-- nothing is missing in table public.uploads\n"
 
 
@@ -53,11 +53,11 @@ def test_what_is_missing_is_said_and_the_statements_add_it(howdah, run_sql, dire
     run_sql('create table "o\'dd"."up ""loads\n; drop table x" (id int primary key)')
     name = '"o\'dd"."up ""loads\n; drop table x"'
 
-    said = howdah("table", "check", name)
-    assert said.exit_code == 1
-    assert "has no column 'state'\n  → add it, or name another with Columns(state=…)" in said.stdout
-    assert "has no column 'lease_token'" in said.stdout
-    assert "no index of table" in said.stdout
+    result = howdah("table", "check", name)
+    assert result.exit_code == 1
+    assert "has no column 'state'\n  → add it, or name another with Columns(state=…)" in result.stdout
+    assert "has no column 'lease_token'" in result.stdout
+    assert "no index of table" in result.stdout
     assert json.loads(howdah("table", "check", name, "--json").output)["findings"][0]["where"] == "column 'state'"
 
     script = howdah("table", "check", name, "--sql", "--trigger")
@@ -80,8 +80,8 @@ def test_a_missing_table_is_printed_whole(howdah, run_sql):
     assert "table uploads does not exist" in howdah("table", "check", "uploads").output
     run_sql(howdah("table", "check", "uploads", "--sql").output)
     assert howdah("table", "check", "uploads").exit_code == 0
-    said = howdah("table", "check", "other", "--trigger")
-    assert (said.exit_code, "create it first" in said.output) == (2, True)
+    result = howdah("table", "check", "other", "--trigger")
+    assert (result.exit_code, "create it first" in result.output) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["conversions", "uploads"])
@@ -93,8 +93,8 @@ def test_the_options_of_the_app_count(howdah, nowhere, run_sql, name):
     assert '("priority" desc, "id") where "status" in' in printed
     run_sql(printed)
 
-    said = howdah("table", "check", name, "-a", shop)
-    assert (said.exit_code, "has no trigger" in said.output) == (1, True)
+    result = howdah("table", "check", name, "-a", shop)
+    assert (result.exit_code, "has no trigger" in result.output) == (1, True)
     run_sql(howdah("table", "check", name, "-a", shop, "--sql").output)
     assert howdah("table", "check", name, "-a", shop).exit_code == 0
     assert "no column 'state'" in howdah("table", "check", "uploads").output
@@ -102,10 +102,10 @@ def test_the_options_of_the_app_count(howdah, nowhere, run_sql, name):
 
 
 def test_status_counts_by_state(howdah, uploads):
-    said = howdah("table", "status", "uploads")
-    assert said.exit_code == 0
-    assert said.output.splitlines()[:3] == ["state       rows", "queued      1", "processing  1"]
-    assert "due now: 2, the oldest waits " in said.output
+    result = howdah("table", "status", "uploads")
+    assert result.exit_code == 0
+    assert result.output.splitlines()[:3] == ["state       rows", "queued      1", "processing  1"]
+    assert "due now: 2, the oldest waits " in result.output
 
     told = json.loads(howdah("table", "status", "uploads", "--json").output)
     assert told["states"]["failed"] == {"rows": 1, "exact": True}
@@ -121,12 +121,12 @@ def test_rows_are_listed_newest_first(howdah, uploads):
 
 
 def test_acting_says_what_became_of_each_row(howdah, uploads, run_sql):
-    said = howdah("table", "retry", "uploads", "3-5", "99")
-    assert said.exit_code == 1
-    assert said.output == ("put back 2 of 4 rows\nid  left alone\n 5  it is completed\n99  there is no such row\n")
+    result = howdah("table", "retry", "uploads", "3-5", "99")
+    assert result.exit_code == 1
+    assert result.output == ("put back 2 of 4 rows\nid  left alone\n 5  it is completed\n99  there is no such row\n")
     assert howdah("table", "requeue", "uploads", "5", "--after", "10m").output == "requeued 1 of 1 rows\n"
-    said = howdah("table", "cancel", "uploads", "1-3")
-    assert (said.exit_code, said.output) == (0, "canceled 3 of 3 rows, 1 of them by their next heartbeat\n")
+    result = howdah("table", "cancel", "uploads", "1-3")
+    assert (result.exit_code, result.output) == (0, "canceled 3 of 3 rows, 1 of them by their next heartbeat\n")
     told = json.loads(howdah("table", "cancel", "uploads", "1", "--json").output)
     assert told == [{"id": 1, "was": "canceled", "result": "left"}]
 
@@ -146,16 +146,16 @@ def test_acting_says_what_became_of_each_row(howdah, uploads, run_sql):
     ],
 )
 def test_mistakes_are_one_line(howdah, uploads, words, code, text):
-    said = howdah("table", *words)
-    assert (said.exit_code, text in said.output) == (code, True), said.output
+    result = howdah("table", *words)
+    assert (result.exit_code, text in result.output) == (code, True), result.output
 
 
 def test_a_table_that_cannot_be_worked_on_is_refused(howdah, run_sql):
     run_sql("create table uploads (id int primary key)")
 
-    said = howdah("table", "status", "uploads")
-    assert said.exit_code == 2
-    assert "table public.uploads cannot be worked on" in said.output
+    result = howdah("table", "status", "uploads")
+    assert result.exit_code == 2
+    assert "table public.uploads cannot be worked on" in result.output
 
 
 @pytest.mark.parametrize("verb", ["check", "create", "status", "list", "retry", "requeue", "cancel"])

@@ -60,42 +60,42 @@ def test_migrate_plan_sql_check_and_run(howdah, database):
     ],
 )
 def test_a_schema_that_is_not_there_exits_4(howdah, words):
-    said = howdah(*words, "--schema", "missing")
+    result = howdah(*words, "--schema", "missing")
 
-    assert said.exit_code == 4
-    assert "run `howdah migrate`" in said.stderr + said.stdout
+    assert result.exit_code == 4
+    assert "run `howdah migrate`" in result.stderr + result.stdout
 
 
 @pytest.mark.parametrize("words", [("jobs",), ("migrate",), ("prune",), ("enqueue", "k"), ("doctor",)])
 def test_a_database_that_does_not_answer_exits_3_and_keeps_the_password(howdah, words):
-    said = howdah(*words, "--dsn", "postgresql://me:s3cr@t/x@127.0.0.1:1/none")
+    result = howdah(*words, "--dsn", "postgresql://me:s3cr@t/x@127.0.0.1:1/none")
 
-    assert said.exit_code == 3
-    assert "cannot reach postgresql://me:***@127.0.0.1:1/none" in said.stderr + said.stdout
-    assert "s3cr" not in said.output
-    assert "t/x" not in said.output
+    assert result.exit_code == 3
+    assert "cannot reach postgresql://me:***@127.0.0.1:1/none" in result.stderr + result.stdout
+    assert "s3cr" not in result.output
+    assert "t/x" not in result.output
 
 
 def test_a_database_that_does_not_exist_exits_3(howdah, server):
-    said = howdah("jobs", dsn=server.dsn_for("no_such_database"))
+    result = howdah("jobs", dsn=server.dsn_for("no_such_database"))
 
-    assert said.exit_code == 3
-    assert said.stderr.startswith("howdah: ")
-    assert said.stderr.count("\n") == 1
+    assert result.exit_code == 3
+    assert result.stderr.startswith("howdah: ")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_dsn_that_is_none_exits_2(howdah):
-    said = howdah("jobs", dsn="what is this")
+    result = howdah("jobs", dsn="what is this")
 
-    assert said.exit_code == 2
-    assert "invalid DSN" in said.stderr
+    assert result.exit_code == 2
+    assert "invalid DSN" in result.stderr
 
 
 def test_no_database_at_all_exits_2(howdah):
-    said = howdah("jobs", dsn="")
+    result = howdah("jobs", dsn="")
 
-    assert said.exit_code == 2
-    assert said.stderr.startswith("howdah: no database is named; give --dsn")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("howdah: no database is named; give --dsn")
 
 
 def test_the_settings_file_names_the_database(howdah, nowhere, database):

@@ -39,9 +39,9 @@ def test_a_token_is_printed_alone_and_only_its_hash_is_kept(howdah, direct):
 def test_the_shell_takes_it_as_a_value(database, nowhere):
     command = f"{sys.executable} -m howdah token create ci --scope enqueue --expires 30d --dsn '{owner(database).dsn}'"
     script = f'TOKEN=$({command} 2>/dev/null); printf %s "$TOKEN"'
-    said = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=60)
 
-    assert is_token(said.stdout, "api"), said.stderr
+    assert is_token(result.stdout, "api"), result.stderr
 
 
 def test_json_says_everything_at_once(howdah):
@@ -76,7 +76,7 @@ def test_what_is_revoked_stays_so(howdah):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("create", "t"), "Missing option '--scope'"),
         (("create", "t", "--scope", "root"), "Invalid value for '--scope'"),
@@ -88,11 +88,11 @@ def test_what_is_revoked_stays_so(howdah):
         (("revoke", "x"), "not a valid integer"),
     ],
 )
-def test_what_cannot_be_is_refused_with_code_2(howdah, words, said):
+def test_what_cannot_be_is_refused_with_code_2(howdah, words, message):
     result = howdah("token", *words)
 
     assert result.exit_code == 2
-    assert said in result.output
+    assert message in result.output
     assert json.loads(howdah("token", "list", "--json").stdout) == []
 
 

@@ -261,12 +261,12 @@ def test_it_ends_after_so_many_readings(direct: Database) -> None:
 def test_without_a_terminal_it_is_one_frame(howdah: Any) -> None:
     howdah("enqueue", "send", "-q", "mail")
 
-    said, once = howdah("top"), howdah("top", "--once")
+    default, once = howdah("top"), howdah("top", "--once")
 
-    assert said.exit_code == once.exit_code == 0
-    assert said.stdout.splitlines()[1].startswith("1 queued  0 scheduled  0 running")
-    assert "mail        1          0        0" in said.stdout
-    assert "\x1b" not in said.stdout + once.stdout
+    assert default.exit_code == once.exit_code == 0
+    assert default.stdout.splitlines()[1].startswith("1 queued  0 scheduled  0 running")
+    assert "mail        1          0        0" in default.stdout
+    assert "\x1b" not in default.stdout + once.stdout
 
 
 def test_a_forced_colour_makes_no_terminal(direct: Database) -> None:
@@ -279,17 +279,17 @@ def test_a_forced_colour_makes_no_terminal(direct: Database) -> None:
 def test_a_reading_as_json(howdah: Any) -> None:
     howdah("enqueue", "send", "-q", "mail")
 
-    said = json.loads(howdah("top", "--json").stdout)
+    parsed = json.loads(howdah("top", "--json").stdout)
 
-    assert list(said) == ["at", "totals", "queues", "nodes", "running", "consumers", "minutes", "late"]
-    assert (said["totals"]["queued"], said["queues"][0]["name"]) == (1, "mail")
-    assert said["queues"][0]["done"] == {"rate": 0.0, "trend": []}
+    assert list(parsed) == ["at", "totals", "queues", "nodes", "running", "consumers", "minutes", "late"]
+    assert (parsed["totals"]["queued"], parsed["queues"][0]["name"]) == (1, "mail")
+    assert parsed["queues"][0]["done"] == {"rate": 0.0, "trend": []}
 
 
 def test_json_line_by_line(howdah: Any) -> None:
-    said = howdah("top", "--json", "--every", "0.1s", "--count", "3")
+    result = howdah("top", "--json", "--every", "0.1s", "--count", "3")
 
-    readings = [json.loads(line) for line in said.stdout.splitlines()]
+    readings = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(readings) == 3
     assert readings[0]["at"] < readings[1]["at"] < readings[2]["at"]
 
@@ -297,18 +297,18 @@ def test_json_line_by_line(howdah: Any) -> None:
 def test_tables_are_counted_with_the_app(howdah: Any, shop: Path, jobs: Jobs) -> None:
     jobs.run("insert into uploads default values")
 
-    without, said = howdah("top"), howdah("top", "-a", "own")
+    without, with_app = howdah("top"), howdah("top", "-a", "own")
     jobs.run("drop table uploads")
     gone = howdah("top", "-a", "own")
 
     assert "uploads" not in without.stdout
-    assert re.search(r"uploads table +1 +0 +0 ", said.stdout)
+    assert re.search(r"uploads table +1 +0 +0 ", with_app.stdout)
     assert gone.exit_code == 0
     assert "table uploads does not exist" in gone.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("--every", "0s"), 2, "must be from 0.1 s to 1 h, got 0 s"),
         (("--every", "2h"), 2, "must be from 0.1 s to 1 h, got 7200 s"),
@@ -319,11 +319,11 @@ def test_tables_are_counted_with_the_app(howdah: Any, shop: Path, jobs: Jobs) ->
     ],
     ids=["never", "hardly ever", "contradiction", "none", "unreachable", "no schema"],
 )
-def test_what_cannot_be(howdah: Any, words: tuple[str, ...], code: int, said: str) -> None:
+def test_what_cannot_be(howdah: Any, words: tuple[str, ...], code: int, message: str) -> None:
     found = howdah("top", *words)
 
     assert found.exit_code == code
-    assert said in found.stderr
+    assert message in found.stderr
     assert "secret" not in found.output
 
 

@@ -54,34 +54,34 @@ def test_without_webhooks_it_says_how_to_have_one(howdah):
 def test_a_test_is_sent_now_and_needs_no_database(howdah, nowhere):
     with Receiver() as receiver:
         given = {"HOWDAH_WEBHOOK_OPS_URL": receiver.url, "HOWDAH_WEBHOOK_OPS_SECRET": SECRET, **LOCAL}
-        said = howdah("webhooks", "test", "ops", dsn="", **given)
+        result = howdah("webhooks", "test", "ops", dsn="", **given)
 
-    assert (said.exit_code, said.stdout) == (0, f"ops: 127.0.0.1:{receiver.port} answered HTTP 200\n")
+    assert (result.exit_code, result.stdout) == (0, f"ops: 127.0.0.1:{receiver.port} answered HTTP 200\n")
     [letter] = receiver.heard
-    assert (letter.said["event"], letter.said["subject"]) == ("webhook.test", {"webhook": "ops"})
+    assert (letter.content["event"], letter.content["subject"]) == ("webhook.test", {"webhook": "ops"})
     assert verify(letter.headers, letter.body, SECRET)
 
 
 @pytest.mark.parametrize("status", [204, 404])
 def test_the_exit_code_says_whether_it_was_taken(howdah, status):
     with Receiver(status) as receiver:
-        said = howdah("webhooks", "test", "ops", "--json", HOWDAH_WEBHOOK_OPS_URL=receiver.url, **LOCAL)
+        result = howdah("webhooks", "test", "ops", "--json", HOWDAH_WEBHOOK_OPS_URL=receiver.url, **LOCAL)
 
-    answer = json.loads(said.stdout)
-    assert (answer["status"], answer["error"], said.exit_code) == (status, None, 0 if status < 300 else 1)
+    answer = json.loads(result.stdout)
+    assert (answer["status"], answer["error"], result.exit_code) == (status, None, 0 if status < 300 else 1)
     assert answer["id"] == receiver.heard[0].headers["howdah-delivery"]
 
 
 def test_who_does_not_answer_is_named_and_their_secrets_are_not(howdah):
     port = free_port()
-    said = howdah("webhooks", "test", "ops", HOWDAH_WEBHOOK_OPS_URL=f"http://127.0.0.1:{port}/canary", **LOCAL)
-    assert said.exit_code == 1
-    assert said.stdout == "ops: 127.0.0.1 cannot be reached: ConnectError\n"
+    result = howdah("webhooks", "test", "ops", HOWDAH_WEBHOOK_OPS_URL=f"http://127.0.0.1:{port}/canary", **LOCAL)
+    assert result.exit_code == 1
+    assert result.stdout == "ops: 127.0.0.1 cannot be reached: ConnectError\n"
 
 
 def test_one_that_is_not_there_is_a_mistake(howdah, nowhere):
     (nowhere / "chatting.py").write_text(
         "from howdah import Howdah\napp = Howdah()\napp.webhook('https://hooks.example.com/', name='chat')\n"
     )
-    said = howdah("webhooks", "test", "ops", "-a", "chatting:app")
-    assert (said.exit_code, said.stderr) == (2, "howdah: there is no webhook 'ops' here; there are chat\n")
+    result = howdah("webhooks", "test", "ops", "-a", "chatting:app")
+    assert (result.exit_code, result.stderr) == (2, "howdah: there is no webhook 'ops' here; there are chat\n")

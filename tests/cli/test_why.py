@@ -18,10 +18,10 @@ def paused(howdah):
 
 
 def test_what_is_in_the_way_comes_first_with_what_to_do(howdah, paused):
-    said = howdah("why", "1")
+    result = howdah("why", "1")
 
-    assert said.exit_code == 0
-    lines = said.stdout.splitlines()
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
     assert lines[0] == "job 1: 2 of 6 gates closed"
     assert lines[1] == "✗ closed  node    no node is live"
     assert lines[2] == "                  → start a worker: howdah worker -a module:app -q mail"
@@ -45,28 +45,28 @@ def test_every_gate_open(howdah, direct):
     with psycopg.connect(direct.dsn, autocommit=True) as conn:
         conn.execute("insert into howdah.node (name, kinds, slots) values ('web:7', '{send}', 5)")
 
-    said = howdah("why", "1")
+    result = howdah("why", "1")
 
-    assert said.exit_code == 0
-    assert said.stdout.startswith("job 1: every gate is open\n✓ open    schema ")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("job 1: every gate is open\n✓ open    schema ")
 
 
 def test_no_such_job_exits_1(howdah):
-    said = howdah("why", "7")
+    result = howdah("why", "7")
 
-    assert said.exit_code == 1
-    assert said.stderr == "howdah: there is no job 7; no job has had this id yet\n"
+    assert result.exit_code == 1
+    assert result.stderr == "howdah: there is no job 7; no job has had this id yet\n"
 
 
 def test_another_schema_is_said_and_exits_4(howdah, direct, paused):
     with psycopg.connect(direct.dsn, autocommit=True) as conn:
         conn.execute("delete from howdah.migration where number > 1")
 
-    said = howdah("why", "1")
+    result = howdah("why", "1")
 
-    assert said.exit_code == 4
-    assert "✗ closed  schema  schema 'howdah' is at version 1, this code needs " in said.stdout
-    assert "→ run `howdah migrate`" in said.stdout
+    assert result.exit_code == 4
+    assert "✗ closed  schema  schema 'howdah' is at version 1, this code needs " in result.stdout
+    assert "→ run `howdah migrate`" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_what_cannot_be_understood_exits_2(howdah, words):
 def test_a_consumer(howdah, shop):
     shop.catch_up()
 
-    said = howdah("why", "--consumer", "totals")
-    assert said.exit_code == 0
-    assert "✗ closed  node      no live node has this consumer\n" in said.stdout
+    result = howdah("why", "--consumer", "totals")
+    assert result.exit_code == 0
+    assert "✗ closed  node      no live node has this consumer\n" in result.stdout
     assert howdah("why", "--consumer", "none").exit_code == 2
 
 
@@ -90,9 +90,9 @@ def test_a_row(howdah, direct):
         conn.execute(ddl())
         conn.execute("insert into uploads default values")
 
-    said = howdah("why", "--table", "uploads", "1")
-    assert said.exit_code == 0
-    assert said.stdout.startswith(
+    result = howdah("why", "--table", "uploads", "1")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(
         "row 1 of uploads: 1 of 3 gates closed\n✗ closed  node    none of 0 live nodes processes"
     )
     assert howdah("why", "--table", "uploads", "2").exit_code == 1

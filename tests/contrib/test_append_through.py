@@ -48,12 +48,12 @@ def test_a_commit_appends(
         assert events(observer) == []
         assert observer.execute(FRONTIER).fetchone() == (made.position, made.position - 2, True)
 
-    said, heard = events(observer)
+    first, heard = events(observer)
     assert (made.version, made.position) == (2, heard.position)
-    assert (said.stream_type, said.stream_id, said.version, said.type) == ("Talk", "1", 1, "Said")
-    assert (said.data, said.meta, said.schema_version) == ({"text": "hello"}, None, 1)
+    assert (first.stream_type, first.stream_id, first.version, first.type) == ("Talk", "1", 1, "Said")
+    assert (first.data, first.meta, first.schema_version) == ({"text": "hello"}, None, 1)
     assert (heard.version, heard.type, heard.data, heard.meta) == (2, "Heard", {"by": 2}, {"via": "air"})
-    assert {(each.correlation, each.causation, each.trace) for each in (said, heard)} == {
+    assert {(each.correlation, each.causation, each.trace) for each in (first, heard)} == {
         ("request 7", "click 3", TRACE)
     }
     assert observer.execute("select distinct e.xmin = j.xmin from howdah.event e, howdah.job j").fetchall() == [(True,)]

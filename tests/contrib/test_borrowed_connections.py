@@ -118,9 +118,9 @@ def test_arguments_arrive_byte_for_byte(
 
     with foreign.transaction():
         for text in TEXTS:
-            said = task.using(meta={"said": text})
-            foreign.enqueue(said, text)
-            sent.append((said.job(text).payload, said.job(text).meta))
+            configured = task.using(meta={"said": text})
+            foreign.enqueue(configured, text)
+            sent.append((configured.job(text).payload, configured.job(text).meta))
 
     rows = observer.execute("select args::text, meta::text from howdah.job order by id")
     assert [(row.args.encode(), row.meta.encode()) for row in rows] == sent
@@ -154,10 +154,10 @@ def test_a_delay_counts_from_the_clock_of_the_server(
 
 
 def test_every_setting_arrives(foreign: ForeignConnection | AsyncForeignConnection, task: Note, observer: Any) -> None:
-    said = task.using(queue="q", priority=-7, max_attempts=3, timeout=2.5, key="k", meta={"by": "me"})
+    configured = task.using(queue="q", priority=-7, max_attempts=3, timeout=2.5, key="k", meta={"by": "me"})
 
     with foreign.transaction():
-        foreign.enqueue(said, "hello")
+        foreign.enqueue(configured, "hello")
 
     [job] = jobs(observer)
     assert (job.queue, job.priority, job.max_attempts, job.timeout) == ("q", -7, 3, 2.5)

@@ -173,8 +173,8 @@ asyncio.run(shop.worker.app.work(WorkerOptions(drain=True)))
 
     manage = ("-m", "django", "{}", "--settings", "shop.settings", "--pythonpath", ".")
     run(tmp_path, direct, *(part.format("makemigrations") for part in manage), "shop")
-    said = run(tmp_path, direct, *(part.format("test") for part in manage), "--noinput")
-    assert "Ran 1 test" in said
+    result = run(tmp_path, direct, *(part.format("test") for part in manage), "--noinput")
+    assert "Ran 1 test" in result
     name = conninfo_to_dict(direct.dsn)["dbname"]
     assert observer.execute("select from pg_database where datname = %s", [f"test_{name}"]).fetchall() == []
 

@@ -72,9 +72,9 @@ class ControlPlane:
             headers["Authorization"] = f"Bearer {bearer}"
         if body is not None:
             more["json"] = body
-        said = await self.http.request(method, path, headers=headers, **more)
-        is_json = said.headers.get("content-type", "").startswith("application/json")
-        return Answer(said.status_code, said.headers, said.content, said.json() if is_json else None)
+        response = await self.http.request(method, path, headers=headers, **more)
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        return Answer(response.status_code, response.headers, response.content, response.json() if is_json else None)
 
     async def get(self, path: str, **more: Any) -> Answer:
         """Send a GET request."""
@@ -116,9 +116,9 @@ class Worker:
 
     async def claim(self, most: int = 1, **more: Any) -> list[Any]:
         """Claim jobs."""
-        said = await self.tell("claim", {"max": most, **more})
-        assert said.status in (200, 204), said.body
-        return list(said.body["jobs"]) if said.status == 200 else []
+        response = await self.tell("claim", {"max": most, **more})
+        assert response.status in (200, 204), response.body
+        return list(response.body["jobs"]) if response.status == 200 else []
 
     async def one(self, **more: Any) -> Any:
         """Claim one job, which must arrive within a few seconds."""

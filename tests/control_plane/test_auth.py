@@ -95,7 +95,7 @@ async def test_every_route_lets_in_whom_it_should(plane, callers, route):
         job = await plane.enqueue()
         path = route.path.replace("{id}", str(worker.id)).replace("{job}", str(job))
         assert not re.search(r"[{}]", path)
-        said = await plane.ask(
+        response = await plane.ask(
             route.method,
             path,
             BODIES.get(route.verb, {} if route.takes else None),
@@ -104,13 +104,13 @@ async def test_every_route_lets_in_whom_it_should(plane, callers, route):
         )
         wanted = expected(route.needs, caller)
         if wanted is None:
-            assert said.status in (200, 201, 204, 409), (caller, said.body)  # 409: nobody holds that job
+            assert response.status in (200, 201, 204, 409), (caller, response.body)  # 409: nobody holds that job
         else:
-            assert said.status == wanted, (caller, said.body)
-            assert said.error["code"] == ("UNAUTHORIZED" if wanted == 401 else "FORBIDDEN")
-            assert said.headers.get("www-authenticate") == ("Bearer" if wanted == 401 else None)
+            assert response.status == wanted, (caller, response.body)
+            assert response.error["code"] == ("UNAUTHORIZED" if wanted == 401 else "FORBIDDEN")
+            assert response.headers.get("www-authenticate") == ("Bearer" if wanted == 401 else None)
         if header and caller != "basic":
-            assert header.split()[1].encode() not in said.content
+            assert header.split()[1].encode() not in response.content
 
 
 async def test_a_refused_request_changes_nothing(plane, worker, conn):
@@ -126,8 +126,8 @@ async def test_a_refused_request_changes_nothing(plane, worker, conn):
 
 async def test_without_a_token_nobody_learns_which_workers_there_are(plane, worker):
     for id in (worker.id, 999_999):
-        said = await plane.ask("POST", f"/workers/{id}/heartbeat", {}, token=None)
-        assert said.status == 401
+        response = await plane.ask("POST", f"/workers/{id}/heartbeat", {}, token=None)
+        assert response.status == 401
 
 
 async def test_a_token_in_the_url_or_in_a_cookie_opens_nothing(plane):
@@ -169,8 +169,8 @@ async def test_a_token_that_expires_is_refused_soon_after(plane):
 async def test_a_token_is_good_for_its_queues_only(plane):
     token, _ = await plane.store.create("builds", ["work", "enqueue", "read"], queues=["builds"])
 
-    said = await plane.ask("POST", "/jobs", {"kind": "noop"}, token=token)
-    assert (said.status, said.error["field"]) == (403, "queue")
+    response = await plane.ask("POST", "/jobs", {"kind": "noop"}, token=token)
+    assert (response.status, response.error["field"]) == (403, "queue")
     mine = await plane.ask("POST", "/jobs", {"kind": "noop", "queue": "builds", "requires": ["gpu"]}, token=token)
     assert mine.status == 201
     foreign = await plane.enqueue(queue="secret")
@@ -185,8 +185,8 @@ async def test_a_token_is_good_for_its_queues_only(plane):
 
     for queues in (["secret"], ["builds", "secret"], ["secret+gpu"]):
         wanted = {"hostname": "w", "queues": queues}
-        said = await plane.ask("POST", "/workers/register", wanted, token=token)
-        assert (said.status, said.error["field"]) == (403, "queues")
+        response = await plane.ask("POST", "/workers/register", wanted, token=token)
+        assert (response.status, response.error["field"]) == (403, "queues")
     worker = await plane.worker(token=token, labels=["gpu"])
     assert [job["id"] for job in await worker.claim(10)] == [mine.body["id"]]
     assert (await plane.get(f"/workers/{worker.id}")).body["queues"] == ["builds"]

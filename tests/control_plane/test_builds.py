@@ -256,12 +256,12 @@ async def test_the_run_of_a_killed_worker_is_lost_and_the_next_one_is_another(ap
             assert (await ended(conn, made.id, 60))["state"] == "done"
         assert await states() == [(1, "lost", "STALE_WORKER"), (2, "done", None)]
         async with plane.client() as client:
-            said = (await client.get(f"/jobs/{made.id}/runs")).json()["runs"]
-        assert [(run["attempt"], run["state"], run["kind"]) for run in said] == [
+            body = (await client.get(f"/jobs/{made.id}/runs")).json()["runs"]
+        assert [(run["attempt"], run["state"], run["kind"]) for run in body] == [
             (1, "lost", "build"),
             (2, "done", "build"),
         ]
-        assert said[1]["result"]["success"] is True
+        assert body[1]["result"]["success"] is True
 
 
 async def test_only_who_holds_a_job_may_write_its_record(app, conn, beside):
@@ -448,8 +448,8 @@ async def test_any_companion_can_do_the_work(app, conn):
             "POST /render HTTP/1.1",
             {"job": made[0].id, "attempt": 1, "token": there.asked[0][1]["token"], "args": {"page": 0}},
         )
-        said = await conn.fetch("select line from howdah.job_log where id = $1", made[1].id)
-        assert [row["line"] for row in said] == ["one"]
+        rows = await conn.fetch("select line from howdah.job_log where id = $1", made[1].id)
+        assert [row["line"] for row in rows] == ["one"]
         query = "select error from howdah.attempt where id = any($1) order by id"
         errors = [row["error"].partition(":")[0] for row in await conn.fetch(query, [each.id for each in made[2:]])]
         assert errors == ["INVALID_SPEC", "AUTH_FAILED", "RATE_LIMITED", "SidecarGone", "SidecarGone", "AUTH_FAILED"]

@@ -43,16 +43,24 @@ async def listener() -> AsyncIterator[Listener]:
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the resolver says of the name, one answer after the other; the last one for ever."""
-    said: list[str] = ["127.0.0.1"]
+    addresses: list[str] = ["127.0.0.1"]
     asked = socket.getaddrinfo
 
     def resolve(host, port, *args, **options):
         if host == NAME:
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (said.pop(0) if len(said) > 1 else said[0], port))]
+            return [
+                (
+                    socket.AF_INET,
+                    socket.SOCK_STREAM,
+                    6,
+                    "",
+                    (addresses.pop(0) if len(addresses) > 1 else addresses[0], port),
+                )
+            ]
         return asked(host, port, *args, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    return said
+    return addresses
 
 
 async def test_a_name_that_leads_inside_is_not_called(listener, answers):

@@ -61,9 +61,9 @@ async def test_no_secret_is_logged_or_answered(guarded_dsn, serve, conn, caplog,
 
         async def ask(method, path, body=None, **more):
             nonlocal answered
-            said = await plane.ask(method, path, body, **more)
-            answered += said.content + str(said.headers).encode()
-            return said
+            response = await plane.ask(method, path, body, **more)
+            answered += response.content + str(response.headers).encode()
+            return response
 
         await plane.enqueue("strange", {"password": CANARY})
         for token in (
@@ -98,8 +98,8 @@ async def test_no_secret_is_logged_or_answered(guarded_dsn, serve, conn, caplog,
         )
         await conn.execute(f"alter role {urlsplit(guarded_dsn).username} nologin")
         for _ in range(3):
-            said = await ask("GET", "/stats")
-            assert said.status == 503
+            response = await ask("GET", "/stats")
+            assert response.status == 503
             await ask("GET", "/ready")
             await asyncio.sleep(0.5)
         await conn.execute(f"alter role {urlsplit(guarded_dsn).username} login")
@@ -197,17 +197,17 @@ async def test_nobody_is_believed_to_be_who_forwarded_headers_say(plane, caplog)
         "Host": "evil.example.com",
     }
     for path, status in (("/workers/", 404), ("/workers", 200), ("//evil.example.com", 404)):
-        said = await plane.http.get(
+        response = await plane.http.get(
             f"{plane.url}{path}", headers={**headers, "Authorization": f"Bearer {plane.tokens['read']}"}
         )
-        assert said.status_code == status
-        assert "location" not in said.headers
-        assert b"evil.example.com" not in said.content or path != "/workers"
+        assert response.status_code == status
+        assert "location" not in response.headers
+        assert b"evil.example.com" not in response.content or path != "/workers"
     assert "203.0.113.77" not in caplog.text
 
 
 async def test_every_answer_is_sealed(plane, worker):
-    for said in (
+    for response in (
         await plane.get("/workers"),
         await plane.get("/workers", token=None),
         await plane.get("/nowhere"),
@@ -217,12 +217,12 @@ async def test_every_answer_is_sealed(plane, worker):
         await worker.tell("claim", {}),
         await plane.ask("POST", "/workers/register", {"hostname": "w"}),
     ):
-        assert "server" not in said.headers
-        assert "x-powered-by" not in said.headers
-        assert said.headers["cache-control"] == "no-store"
-        assert said.headers["x-content-type-options"] == "nosniff"
-        assert said.headers["referrer-policy"] == "no-referrer"
-        assert "access-control-allow-origin" not in said.headers
+        assert "server" not in response.headers
+        assert "x-powered-by" not in response.headers
+        assert response.headers["cache-control"] == "no-store"
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in response.headers
     assert (await plane.ask("PUT", "/workers")).headers["allow"]
     assert (await plane.ask("GET", "/workers/register")).status == 405
 

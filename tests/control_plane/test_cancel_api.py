@@ -10,9 +10,9 @@ pytestmark = pytest.mark.anyio
 async def test_a_job_that_runs_meanwhile_is_left_alone(plane, worker):
     id = await plane.enqueue()
     assert len(await worker.claim(1)) == 1
-    said = await plane.ask("POST", f"/jobs/{id}/cancel?state=queued")
+    response = await plane.ask("POST", f"/jobs/{id}/cancel?state=queued")
 
-    assert (said.status, said.body) == (200, {"id": id, "result": "changed"})
+    assert (response.status, response.body) == (200, {"id": id, "result": "changed"})
     assert (await plane.job(id))["state"] == "running"
     assert (await plane.ask("POST", f"/jobs/{id}/cancel?state=running")).body["result"] == "asked"
 
@@ -29,7 +29,7 @@ async def test_a_job_that_waits_again_is_left_alone(plane, worker):
 @pytest.mark.parametrize("state", ["failed", "done", "", "x" * 5000])
 async def test_other_states_are_refused(plane, worker, state):
     id = await plane.enqueue()
-    said = await plane.ask("POST", f"/jobs/{id}/cancel?state={state}")
+    response = await plane.ask("POST", f"/jobs/{id}/cancel?state={state}")
 
-    assert (said.status, said.error["code"]) == (400, "INVALID")
+    assert (response.status, response.error["code"]) == (400, "INVALID")
     assert (await plane.job(id))["state"] == "queued"

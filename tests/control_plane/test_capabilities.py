@@ -41,9 +41,9 @@ async def test_a_control_plane_says_what_it_does_not_offer_and_why(app: Howdah, 
     apart(app)
     await conn.execute(ddl())
     async with serving(app) as plane:
-        said = [line for line in caplog.messages if "not offered over HTTP" in line]
-        assert [line.split()[0] for line in said] == ["charge", "ledger", "renders"]
-        for line, why in zip(said, REASONS.values(), strict=True):
+        messages = [line for line in caplog.messages if "not offered over HTTP" in line]
+        assert [line.split()[0] for line in messages] == ["charge", "ledger", "renders"]
+        for line, why in zip(messages, REASONS.values(), strict=True):
             assert why in line
 
         for name, why in REASONS.items():

@@ -109,8 +109,8 @@ async def test_a_number_alone_takes_nothing_back(app: Howdah, conn: Any) -> None
 
         assert len(await worker.claim(2, number=2)) == 2
         assert len((await worker.beat(*jobs)).body["fates"]["jobs"]["kept"]) == 2
-        said = await worker.tell("claim", {"tokens": []})
-        assert (said.status, said.error["field"]) == (400, "number"), "what is older is not known without one"
+        response = await worker.tell("claim", {"tokens": []})
+        assert (response.status, response.error["field"]) == (400, "number"), "what is older is not known without one"
 
 
 async def test_claims_at_once_lose_nothing(app: Howdah, conn: Any) -> None:
@@ -195,10 +195,10 @@ async def test_a_claim_that_thaws_late_takes_no_running_work(app: Howdah, conn: 
 async def test_what_a_lost_answer_gave_goes_back_with_the_next_claim(app: Howdah, conn: Any, name: str) -> None:
     class Deaf(Flaky):
         async def send(self, verb: str, message: Any, gives: Any, *, wait: float = 0.0) -> Any:
-            said = await super().send(verb, message, gives, wait=wait)
+            result = await super().send(verb, message, gives, wait=wait)
             if verb == "claim" and len(self.claims) == 2:
                 raise ControlPlaneUnreachable("the answer was lost")
-            return said
+            return result
 
     async with filled(app, conn, 5) as plane, store_of(plane, name, Deaf) as (store, client):
         kept = await store.claim(2, {})

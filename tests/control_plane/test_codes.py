@@ -44,9 +44,11 @@ def test_only_the_tail_of_stderr_is_looked_at():
 
 
 def test_words_are_looked_for_in_order_and_can_be_others():
-    said = "unauthorized: rate limit"
-    assert classify(exit_code=1, stderr=said) == "RATE_LIMITED"
-    assert classify(exit_code=1, stderr=said, words=[("Unauth", "AUTH_FAILED"), ("rate limit", "X")]) == "AUTH_FAILED"
+    message = "unauthorized: rate limit"
+    assert classify(exit_code=1, stderr=message) == "RATE_LIMITED"
+    assert (
+        classify(exit_code=1, stderr=message, words=[("Unauth", "AUTH_FAILED"), ("rate limit", "X")]) == "AUTH_FAILED"
+    )
     assert classify(exit_code=3, exits={3: "INVALID_SPEC"}) == "INVALID_SPEC"
 
 

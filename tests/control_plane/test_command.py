@@ -75,7 +75,7 @@ async def working(where: str, app: Howdah, build):
 both = pytest.mark.parametrize("where", ["database", "http"])
 
 
-async def said(conn, id: int) -> list[tuple[str, str]]:
+async def log_lines(conn, id: int) -> list[tuple[str, str]]:
     rows = await conn.fetch("select stream, line from howdah.job_log where id = $1 order by seq", id)
     return [(row["stream"], row["line"]) for row in rows]
 
@@ -142,7 +142,7 @@ async def test_a_program_gets_its_arguments_and_its_output_is_kept(where, app, c
     assert row["state"] == "done", row["error"]
     assert b'"exit_code":0' in row["result"]
     assert b'"output":"hello user17; id\\n3\\n"' in row["result"]
-    lines = await said(conn, made.id)
+    lines = await log_lines(conn, made.id)
     assert [line for stream, line in lines if stream == "stdout"] == ["hello user17; id", "3"]
     assert [line for stream, line in lines if stream == "stderr"] == ["careful"]
 
@@ -156,13 +156,13 @@ async def test_lines_arrive_while_it_runs_and_none_is_lost_at_the_end(where, app
         made = await app.tasks["slow"].enqueue()
 
         async def one() -> bool:
-            return await said(conn, made.id) == [("stdout", "first")]
+            return await log_lines(conn, made.id) == [("stdout", "first")]
 
         await eventually(one)
         (tmp_path / "go").touch()
         await ended(conn, made.id)
 
-    assert [line for _, line in await said(conn, made.id)] == ["first", *map(str, range(1, 2001))]
+    assert [line for _, line in await log_lines(conn, made.id)] == ["first", *map(str, range(1, 2001))]
 
 
 @both
@@ -218,7 +218,7 @@ async def test_a_program_sees_only_what_it_is_given(app, conn, monkeypatch):
     made = await app.tasks["env"].enqueue()
     await drain(app)
 
-    names = {line.partition("=")[0] for _, line in await said(conn, made.id)}
+    names = {line.partition("=")[0] for _, line in await log_lines(conn, made.id)}
     assert {"PATH", "SHOWN", "MORE", "HOWDAH_JOB", "HOWDAH_ATTEMPT", "HOME", "TMPDIR"} >= names - {"PWD", "_", "SHLVL"}
     assert {"SHOWN", "MORE", "HOWDAH_JOB"} <= names
 
@@ -228,7 +228,7 @@ async def test_it_runs_in_a_fresh_folder_with_no_input(app, conn):
     first, second = await app.tasks["look"].enqueue(), await app.tasks["look"].enqueue()
     await drain(app)
 
-    [(_, here)], [(_, there)] = await said(conn, first.id), await said(conn, second.id)
+    [(_, here)], [(_, there)] = await log_lines(conn, first.id), await log_lines(conn, second.id)
     assert here != there
     assert not Path(here).exists()
     assert not Path(there).exists()
@@ -241,7 +241,7 @@ async def test_output_is_bounded(app, conn):
 
     row = await job(conn, made.id)
     assert len(row["result"]) < 1200
-    assert max(len(line) for _, line in await said(conn, made.id)) == 10_000
+    assert max(len(line) for _, line in await log_lines(conn, made.id)) == 10_000
 
 
 # ---------------------------------------------------------------- the end of it
@@ -435,10 +435,10 @@ async def test_any_handler_may_speak_and_say_how_far_it_is(where, app, conn, tmp
             assert (await ended(conn, each.id))["state"] == "done"
 
     lines = [("log", "one"), ("log", "two"), ("log", "three\\0"), ("stderr", "last")]
-    assert await said(conn, made[0].id) == lines
+    assert await log_lines(conn, made[0].id) == lines
     assert tuple(await far()) == (1.0, None)
-    assert await said(conn, made[1].id) == [("log", "from a thread")]
-    assert await said(conn, made[2].id) == [("log", "from a process")]
+    assert await log_lines(conn, made[1].id) == [("log", "from a thread")]
+    assert await log_lines(conn, made[2].id) == [("log", "from a process")]
 
 
 @both
@@ -465,10 +465,10 @@ async def test_a_stream_there_is_not_holds_up_no_other_job(where, app, conn, tmp
         odd, even = [await app.tasks[name].enqueue() for name in ("odd", "even")]
 
         async def heard():
-            return await said(conn, even.id)
+            return await log_lines(conn, even.id)
 
         assert await eventually(heard) == [("log", "heard")]
-        assert await said(conn, odd.id) == [("log", "to nowhere")]
+        assert await log_lines(conn, odd.id) == [("log", "to nowhere")]
         (tmp_path / "go").touch()
         for each in (odd, even):
             assert (await ended(conn, each.id))["state"] == "done"
@@ -487,7 +487,7 @@ async def test_what_is_said_too_fast_is_counted_and_left_out(app, conn):
     made = await flood.enqueue()
     await drain(app)
 
-    lines = [line for _, line in await said(conn, made.id)]
+    lines = [line for _, line in await log_lines(conn, made.id)]
     assert lines[:3] == ["0", "1", "2"]
     assert len(lines) == 10_000
 
@@ -538,10 +538,10 @@ async def test_last_words_wait_for_what_is_on_its_way():
     here, go, kept = asyncio.Event(), asyncio.Event(), []
 
     class Slow:
-        async def write_log(self, job: Job, said: JobLogEntry) -> None:
+        async def write_log(self, job: Job, entry: JobLogEntry) -> None:
             here.set()
             await go.wait()
-            kept.extend(said.lines)
+            kept.extend(entry.lines)
 
         async def record_run(self, job: Job, run: RunRecord) -> None: ...
 

@@ -116,8 +116,8 @@ async def test_requests_about_the_same_jobs_at_once_keep_each_in_one_place(
         total += new
         jobs = await worker.claim(rng.randint(2, 5))
         if jobs:
-            said = [request(rng, worker, other, jobs) for _ in range(rng.randint(2, 6))]
-            assert {each.status for each in await asyncio.gather(*said)} <= {200, 409}
+            requests = [request(rng, worker, other, jobs) for _ in range(rng.randint(2, 6))]
+            assert {each.status for each in await asyncio.gather(*requests)} <= {200, 409}
         assert (await lost(conn), await twice(conn), await miscounted(conn)) == ([], [], [])
     await worker.leave()
     await conn.execute("update howdah.later set due_at = now()")

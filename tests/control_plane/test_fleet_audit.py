@@ -34,8 +34,8 @@ async def test_a_worker_drained_through_the_database_hears_of_it(plane):
     await plane.app.admin.drain(worker.id)
 
     async def draining() -> bool:
-        said = await worker.beat()
-        return said.body["status"] == "draining"
+        response = await worker.beat()
+        return response.body["status"] == "draining"
 
     await eventually(draining, 20)
     assert await worker.claim() == []

@@ -58,14 +58,14 @@ async def test_a_locked_table_fails_no_other_store(
         began = time.monotonic()
         async with conn.transaction():
             await conn.execute("lock table uploads in share mode")
-            said = await worker.tell("heartbeat", {"held": named})
+            response = await worker.tell("heartbeat", {"held": named})
 
         if not guarded:
-            assert said.status >= 500
+            assert response.status >= 500
             return
-        assert said.status == 200
+        assert response.status == 200
         assert time.monotonic() - began < 30, "it does not wait for the lock"
-        fates = said.body["fates"]
+        fates = response.body["fates"]
         assert {name: fates[name].get("kept") for name in held} == {**named, "uploads": None}
         assert "lost" not in fates["uploads"]
         assert "locked" in fates["uploads"]["problem"]
@@ -86,12 +86,12 @@ async def test_a_table_that_is_not_served_here_or_not_registered_for_is_named(ap
         worker = await plane.worker()
         job = await worker.one()
         row = {"id": 1, "token": 1}
-        said = await worker.tell(
+        response = await worker.tell(
             "heartbeat", {"held": {"films": [row], "jobs": [row | job_key(job)], "uploads": [row]}}
         )
 
-    assert said.status == 200
-    assert said.body["fates"] == {
+    assert response.status == 200
+    assert response.body["fates"] == {
         "jobs": {"kept": [job_key(job)]},
         "films": {"problem": "this control plane does not serve a table 'films'"},
         "uploads": {"problem": f"worker {worker.id} did not register for a table 'uploads'"},
@@ -162,9 +162,9 @@ async def test_a_lease_somebody_has_locked_is_kept_and_holds_up_nothing(plane, w
     before = await conn.fetchval("select expires_at from howdah.lease where token = $1", free["token"])
     async with conn.transaction():
         await conn.execute("select from howdah.lease where token = $1 for update", locked["token"])
-        said = await worker.beat(locked, free)
+        response = await worker.beat(locked, free)
 
-        assert said.body["fates"]["jobs"] == {"kept": [job_key(locked), job_key(free)]}
+        assert response.body["fates"]["jobs"] == {"kept": [job_key(locked), job_key(free)]}
         assert await conn.fetchval("select locked from howdah.node where id = $1", worker.id) == [locked["token"]]
     assert await conn.fetchval("select expires_at from howdah.lease where token = $1", free["token"]) > before
     await worker.beat(locked, free)

@@ -18,12 +18,12 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_job_is_enqueued_and_shown(plane):
-    said = await plane.ask(
+    response = await plane.ask(
         "POST", "/jobs", {"kind": "noop", "args": {"i": 3}, "queue": "red"}, token=plane.tokens["enqueue"]
     )
-    assert said.status == 201
-    assert said.body["fresh"] is True
-    shown = await plane.get(f"/jobs/{said.body['id']}", token=plane.tokens["read"])
+    assert response.status == 201
+    assert response.body["fresh"] is True
+    shown = await plane.get(f"/jobs/{response.body['id']}", token=plane.tokens["read"])
     assert shown.status == 200
     assert (shown.body["kind"], shown.body["queue"], shown.body["state"]) == ("noop", "red", "queued")
 
@@ -62,8 +62,8 @@ async def test_a_token_is_held_against_the_queue_of_the_task(plane):
     async def compile() -> None: ...
 
     narrow, _ = await plane.store.create("narrow", ["enqueue"], queues=["default"])
-    said = await plane.ask("POST", "/jobs", {"kind": "compile"}, token=narrow)
-    assert (said.status, said.error["field"]) == (403, "queue")
+    response = await plane.ask("POST", "/jobs", {"kind": "compile"}, token=narrow)
+    assert (response.status, response.error["field"]) == (403, "queue")
     assert (await plane.ask("POST", "/jobs", {"kind": "noop"}, token=narrow)).status == 201
 
 
@@ -94,15 +94,15 @@ WRONG_JOBS = [
 
 async def test_a_job_that_cannot_be_is_refused_with_the_field_named(plane, conn):
     for wrong, field in WRONG_JOBS:
-        said = await plane.ask("POST", "/jobs", wrong)
-        assert (said.status, said.error["code"], said.error.get("field")) == (400, "INVALID", field), wrong
+        response = await plane.ask("POST", "/jobs", wrong)
+        assert (response.status, response.error["code"], response.error.get("field")) == (400, "INVALID", field), wrong
     assert await conn.fetchval("select count(*) from howdah.job") == 0
 
 
 async def test_what_is_not_json_is_400(plane):
     for content in (b"", b"{", b"nonsense", b"[]", b"null", b'{"kind": NaN}', b"\xff\xfe", b'{"kind":"\xff"}'):
-        said = await plane.ask("POST", "/jobs", content=content)
-        assert (said.status, said.error["code"]) == (400, "INVALID"), content
+        response = await plane.ask("POST", "/jobs", content=content)
+        assert (response.status, response.error["code"]) == (400, "INVALID"), content
 
 
 async def test_a_waiting_job_is_cancelled_at_once(plane, worker):
@@ -115,8 +115,8 @@ async def test_a_waiting_job_is_cancelled_at_once(plane, worker):
 
 async def test_a_job_nobody_knows_is_404(plane):
     for method, path in (("GET", ""), ("POST", "/cancel"), ("GET", "/log"), ("GET", "/runs")):
-        said = await plane.ask(method, f"/jobs/404{path}")
-        assert (said.status, said.error["code"]) == (404, "UNKNOWN"), path
+        response = await plane.ask(method, f"/jobs/404{path}")
+        assert (response.status, response.error["code"]) == (404, "UNKNOWN"), path
 
 
 async def test_what_waits_and_runs_is_counted(plane, worker):
@@ -139,8 +139,8 @@ async def test_what_waits_and_runs_is_counted(plane, worker):
 async def test_lines_and_progress_are_kept_in_order(plane, worker):
     id = await plane.enqueue()
     job = await worker.one()
-    said = await worker.tell(f"log/{id}", {"token": job["token"], "lines": ["one", "two\x00"], "stream": "stdout"})
-    assert (said.status, said.content) == (204, b"")
+    response = await worker.tell(f"log/{id}", {"token": job["token"], "lines": ["one", "two\x00"], "stream": "stdout"})
+    assert (response.status, response.content) == (204, b"")
     await worker.tell(
         f"log/{id}", {"token": job["token"], "lines": ["three"], "stream": "stderr", "progress": 0.5, "note": "half"}
     )
@@ -166,14 +166,14 @@ async def test_the_log_is_bounded(plane, worker, conn):
         ({"note": "n" * 501}, "note"),
         ({"stream": "other"}, "stream"),
     ):
-        said = await worker.tell(f"log/{id}", {"token": job["token"], **wrong})
-        assert (said.status, said.error["field"]) == (400, field)
+        response = await worker.tell(f"log/{id}", {"token": job["token"], **wrong})
+        assert (response.status, response.error["field"]) == (400, field)
     for _ in range(11):
         assert (await worker.tell(f"log/{id}", {"token": job["token"], "lines": ["x"] * 1000})).status == 204
     assert await conn.fetchval("select count(*) from howdah.job_log") == 10_000
     assert len((await plane.get(f"/jobs/{id}/log")).body["lines"]) == 1000
-    said = await plane.get(f"/jobs/{id}/log", params={"after": "-1"})
-    assert (said.status, said.error["field"]) == (400, "after")
+    response = await plane.get(f"/jobs/{id}/log", params={"after": "-1"})
+    assert (response.status, response.error["field"]) == (400, "after")
 
 
 async def test_who_is_done_says_nothing_more(plane, worker, conn):
@@ -210,8 +210,8 @@ async def test_a_rate_limited_kind_is_left_alone_by_the_fleet_for_a_while(plane,
     await plane.enqueue()
     job = await worker.one()
     began = time.monotonic()
-    said = await worker.fail(job, code="RATE_LIMITED", hold=12, retry_after=0)
-    assert said.body["state"] == "queued"
+    response = await worker.fail(job, code="RATE_LIMITED", hold=12, retry_after=0)
+    assert response.body["state"] == "queued"
     other = await plane.worker(kinds=["noop", "other"])
     assert await other.claim(10) == []
     mine = await plane.enqueue("other")
@@ -281,8 +281,8 @@ async def test_keys_that_fit_no_row_are_refused(tables, conn):
             ("ack", {"store": "uploads", "acks": [{"id": id, "token": token, "attempt": 1, "outcome": "ok"}]}),
             ("release", {"store": "uploads", "held": [{"id": id, "token": token}]}),
         ):
-            said = await worker.tell(verb, body)
-            assert (said.status, said.error["code"]) == (400, "INVALID"), (verb, id)
+            response = await worker.tell(verb, body)
+            assert (response.status, response.error["code"]) == (400, "INVALID"), (verb, id)
         beaten = await worker.tell("heartbeat", {"held": {"uploads": [{"id": id, "token": token}]}})
         assert beaten.status == 200, "other stores are answered"
         assert beaten.body["fates"]["uploads"].keys() == {"problem"}
@@ -305,12 +305,12 @@ async def test_without_its_database_the_api_says_503_and_recovers(server, plane,
             ("GET", "/stats", None),
             ("POST", "/workers/register", {"hostname": "w"}),
         ):
-            said = await plane.ask(method, path, body)
-            assert (said.status, said.error["code"]) == (503, "UNAVAILABLE"), path
-            assert said.headers["retry-after"] == "1"
-            assert name not in said.content.decode()
-        said = await worker.tell("claim", {})
-        assert said.status == 503
+            response = await plane.ask(method, path, body)
+            assert (response.status, response.error["code"]) == (503, "UNAVAILABLE"), path
+            assert response.headers["retry-after"] == "1"
+            assert name not in response.content.decode()
+        response = await worker.tell("claim", {})
+        assert response.status == 503
         ready = await plane.get("/ready", token=None)
         assert (ready.status, ready.error["code"]) == (503, "NOT_READY")
         assert (await plane.get("/health", token=None)).status == 200

@@ -64,8 +64,8 @@ async def test_finished_loses_no_job_of_which_nothing_was_said(plane, conn):
             jobs = await worker.claim(3, wait=10)
             assert len(jobs) == 3
 
-            said = await worker.ack({**report(jobs[reported]), **more}, finished=[jobs[0]["token"]])
-            assert [each["id"] for each in said.body["accepted"]] == [jobs[reported]["id"]]
+            response = await worker.ack({**report(jobs[reported]), **more}, finished=[jobs[0]["token"]])
+            assert [each["id"] for each in response.body["accepted"]] == [jobs[reported]["id"]]
 
             assert await lost(conn) == []
             left = [job["id"] for job in jobs if job is not jobs[reported]]
@@ -111,11 +111,11 @@ async def test_parallel_single_reports_with_finished_on_the_one_sent_last_lose_n
             by_ack = workers.index(worker) % 4 > 0
             while claimed := await worker.claim(3):
                 last = [{}] * (len(claimed) - 1) + [{"finished": [claimed[0]["token"]]}]
-                said = [
+                requests = [
                     worker.ack(report(job), **more) if by_ack else worker.complete(job)
                     for job, more in zip(claimed, last, strict=True)
                 ]
-                assert {each.status for each in await asyncio.gather(*said)} == {200}
+                assert {each.status for each in await asyncio.gather(*requests)} == {200}
 
         await asyncio.gather(*map(work, workers))
         assert await lost(conn) == []
@@ -170,5 +170,5 @@ async def test_a_lease_all_of_whose_jobs_are_named_keeps_its_place_in_the_queue(
 
 
 async def test_a_release_names_jobs_by_number(worker):
-    said = await worker.tell("release", {"held": [{"id": "x", "token": 1}]})
-    assert (said.status, said.error["field"]) == (400, "held")
+    response = await worker.tell("release", {"held": [{"id": "x", "token": 1}]})
+    assert (response.status, response.error["field"]) == (400, "held")

@@ -28,16 +28,16 @@ async def raw(plane, *pieces: bytes, pause: float = 0.0) -> tuple[int, bytes]:
             await asyncio.sleep(pause)
     except ConnectionError:
         pass  # it may hang up before it heard everything
-    said = b""
+    received = b""
     try:
         async with asyncio.timeout(10):
-            while b"\r\n\r\n" not in said and (more := await reader.read(65536)):
-                said += more
+            while b"\r\n\r\n" not in received and (more := await reader.read(65536)):
+                received += more
     except ConnectionError:
         pass
     finally:
         writer.close()
-    return int(said.split(b" ", 2)[1]) if said else 0, said
+    return int(received.split(b" ", 2)[1]) if received else 0, received
 
 
 def head(plane, path: str, *lines: str) -> bytes:
@@ -56,9 +56,9 @@ async def small(job_app, serve):
 
 
 async def test_a_body_that_is_too_large_is_413(small, conn):
-    said = await small.ask("POST", "/jobs", content=b" " * 100_001)
-    assert (said.status, said.error["code"]) == (413, "TOO_LARGE")
-    assert "100,000" in said.error["message"]
+    response = await small.ask("POST", "/jobs", content=b" " * 100_001)
+    assert (response.status, response.error["code"]) == (413, "TOO_LARGE")
+    assert "100,000" in response.error["message"]
     assert (await small.ask("POST", "/jobs", {"kind": "noop", "meta": {"x": "y" * 99_000}})).status == 201
     assert await conn.fetchval("select count(*) from howdah.job") == 1
 
@@ -82,8 +82,8 @@ async def test_a_chunked_body_is_measured_as_it_comes(small):
 async def test_two_ideas_of_how_long_a_body_is_are_refused(small):
     """What a proxy reads as one request must not be two for us."""
     both = head(small, "/jobs", "Content-Length: 4", "Transfer-Encoding: chunked")
-    status, said = await raw(small, both, b"0\r\n\r\nGET /workers HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert said.count(b"HTTP/1.1 ") == 1
+    status, answer = await raw(small, both, b"0\r\n\r\nGET /workers HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.count(b"HTTP/1.1 ") == 1
     assert status == 400
     for lines in (("Content-Length: 2", "Content-Length: 3"), ("Content-Length: -1",), ("Content-Length: +2",)):
         status, _ = await raw(small, head(small, "/jobs", *lines), b"{}")
@@ -106,16 +106,16 @@ async def test_json_that_is_too_deep_is_400_and_nothing_breaks(plane, worker):
             b'{"kind": %s}' % deep,
             b'{"kind": "noop", "unknown": %s}' % deep,
         ):
-            said = await plane.ask("POST", "/jobs", content=content)
-            assert (said.status, said.error["code"]) == (400, "INVALID"), depth
+            response = await plane.ask("POST", "/jobs", content=content)
+            assert (response.status, response.error["code"]) == (400, "INVALID"), depth
     assert (await plane.get("/health")).status == 200
 
     id = await plane.enqueue("noop")
     job = await worker.one()
     deep = b"[" * 101 + b"]" * 101
     content = b'{"token": %d, "result": %s}' % (job["token"], deep)
-    said = await plane.ask("POST", f"/workers/{worker.id}/complete/{id}", content=content, token=worker.credential)
-    assert (said.status, said.error["field"]) == (400, "result")
+    response = await plane.ask("POST", f"/workers/{worker.id}/complete/{id}", content=content, token=worker.credential)
+    assert (response.status, response.error["field"]) == (400, "result")
 
 
 async def test_json_as_deep_as_allowed_goes_all_the_way(plane):
@@ -133,12 +133,12 @@ async def test_json_as_deep_as_allowed_goes_all_the_way(plane):
 async def test_what_is_kept_is_bounded(plane, worker):
     id = await plane.enqueue()
     job = await worker.one()
-    said = await worker.complete(job, result="x" * (MB + 1))
-    assert (said.status, said.error["field"]) == (413, "result")
-    said = await plane.ask("POST", "/jobs", {"kind": "strange", "args": {"a": "x" * MB}})
-    assert (said.status, said.error["field"]) == (413, "args")
-    said = await worker.fail(job, message="x" * 10_001)
-    assert (said.status, said.error["field"]) == (400, "message")
+    response = await worker.complete(job, result="x" * (MB + 1))
+    assert (response.status, response.error["field"]) == (413, "result")
+    response = await plane.ask("POST", "/jobs", {"kind": "strange", "args": {"a": "x" * MB}})
+    assert (response.status, response.error["field"]) == (413, "args")
+    response = await worker.fail(job, message="x" * 10_001)
+    assert (response.status, response.error["field"]) == (400, "message")
     assert (await plane.job(id))["state"] == "running"
 
 
@@ -159,11 +159,11 @@ async def test_many_fields_and_long_lists_are_refused_quickly(plane, worker):
 async def test_numbers_that_fit_nowhere_are_400(plane, worker):
     for number in ("1e400", "-1e400", "9" * 400, "9223372036854775808", "-1", "0", "1.5", "true", "null", '"1"'):
         content = b'{"token": %s}' % number.encode()
-        said = await plane.ask("POST", f"/workers/{worker.id}/complete/1", content=content, token=worker.credential)
-        assert (said.status, said.error["code"]) == (400, "INVALID"), number
+        response = await plane.ask("POST", f"/workers/{worker.id}/complete/1", content=content, token=worker.credential)
+        assert (response.status, response.error["code"]) == (400, "INVALID"), number
     for field, number in (("delay", "1e400"), ("timeout", "1e10"), ("priority", "9" * 400), ("delay", "NaN")):
-        said = await plane.ask("POST", "/jobs", content=f'{{"kind": "noop", "{field}": {number}}}'.encode())
-        assert said.status == 400, (field, number)
+        response = await plane.ask("POST", "/jobs", content=f'{{"kind": "noop", "{field}": {number}}}'.encode())
+        assert response.status == 400, (field, number)
 
 
 async def test_text_that_is_none_is_400(plane, worker, conn):
@@ -177,10 +177,10 @@ async def test_text_that_is_none_is_400(plane, worker, conn):
             b'{"kind": "strange", "args": {%s: 1}}' % bad,
             b'{"kind": "noop", "meta": {"a": %s}}' % bad,
         ):
-            said = await plane.ask("POST", "/jobs", content=content)
-            assert (said.status, said.error["code"]) == (400, "INVALID"), content
-        said = await plane.ask("POST", "/workers/register", content=b'{"hostname": %s}' % bad)
-        assert said.status == 400
+            response = await plane.ask("POST", "/jobs", content=content)
+            assert (response.status, response.error["code"]) == (400, "INVALID"), content
+        response = await plane.ask("POST", "/workers/register", content=b'{"hostname": %s}' % bad)
+        assert response.status == 400
     assert await conn.fetchval("select count(*) from howdah.job") == 0
 
     await plane.enqueue("strange", {"a": "\\u0000 \\ud800 written out is only text", "b": "😀"})
@@ -191,20 +191,22 @@ async def test_text_that_is_none_is_400(plane, worker, conn):
     job = await worker.one()
     for bad in (b'"\\ud800"', b'"\\u0000"', b'"\xff"'):
         content = b'{"token": %d, "result": %s}' % (job["token"], bad)
-        said = await plane.ask("POST", f"/workers/{worker.id}/complete/{id}", content=content, token=worker.credential)
-        assert said.status == 400, bad
-    said = await worker.fail(job, error="\x00", message="a\x00b", traceback="\x00", retry=False)
-    assert said.status == 200
+        response = await plane.ask(
+            "POST", f"/workers/{worker.id}/complete/{id}", content=content, token=worker.credential
+        )
+        assert response.status == 400, bad
+    response = await worker.fail(job, error="\x00", message="a\x00b", traceback="\x00", retry=False)
+    assert response.status == 200
     assert (await plane.job(id))["error"] == "\\0: a\\0b"
 
 
 async def test_too_many_requests_of_one_token_are_429_and_others_are_served(job_app, serve):
     async with serve(rate=5) as plane:
-        said = [await plane.get("/workers", token=plane.tokens["read"]) for _ in range(15)]
-        statuses = [each.status for each in said]
+        responses = [await plane.get("/workers", token=plane.tokens["read"]) for _ in range(15)]
+        statuses = [each.status for each in responses]
         assert statuses[:10] == [200] * 10
         assert 429 in statuses
-        late = next(each for each in said if each.status == 429)
+        late = next(each for each in responses if each.status == 429)
         assert late.error["code"] == "TOO_MANY_REQUESTS"
         assert int(late.headers["retry-after"]) >= 1
         assert (await plane.get("/workers")).status == 200  # of another token
@@ -219,11 +221,11 @@ async def test_too_many_requests_of_one_token_are_429_and_others_are_served(job_
 
 async def test_one_worker_cannot_wait_in_every_seat(plane, worker):
     waiting = [asyncio.create_task(worker.tell("claim", {"wait": 3})) for _ in range(MAX_OPEN_CLAIMS + 20)]
-    said = await asyncio.gather(*waiting)
-    statuses = [each.status for each in said]
+    result = await asyncio.gather(*waiting)
+    statuses = [each.status for each in result]
     assert statuses.count(204) == MAX_OPEN_CLAIMS
     assert statuses.count(429) == 20
-    assert next(each for each in said if each.status == 429).headers["retry-after"] == "1"
+    assert next(each for each in result if each.status == 429).headers["retry-after"] == "1"
     assert (await worker.tell("claim", {})).status == 204
 
 
@@ -246,8 +248,8 @@ async def test_memory_stays_bounded_under_refused_bodies(job_app, serve):
             await plane.ask("POST", "/jobs", content=content)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(10):
-            said = await asyncio.gather(*(plane.ask("POST", "/jobs", content=content) for _ in range(20)))
-            assert {each.status for each in said} == {413}
+            result = await asyncio.gather(*(plane.ask("POST", "/jobs", content=content) for _ in range(20)))
+            assert {each.status for each in result} == {413}
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150 * 1024  # of 400 MB that were sent
 
 
@@ -280,12 +282,12 @@ STRANGE = {
 @pytest.mark.parametrize("bearer", STRANGE)
 async def test_requests_without_a_good_token_are_429_after_a_while(job_app, serve, bearer):
     async with serve(refusals=5) as plane:
-        said = [await plane.get("/workers", token=STRANGE[bearer](plane)) for _ in range(8)]
+        responses = [await plane.get("/workers", token=STRANGE[bearer](plane)) for _ in range(8)]
 
-        assert {each.status for each in said[:5]} == {401}
-        assert said[7].status == 429
-        assert said[7].error["code"] == "TOO_MANY_REQUESTS"
-        assert 1 <= int(said[7].headers["retry-after"]) <= 12
+        assert {each.status for each in responses[:5]} == {401}
+        assert responses[7].status == 429
+        assert responses[7].error["code"] == "TOO_MANY_REQUESTS"
+        assert 1 <= int(responses[7].headers["retry-after"]) <= 12
 
 
 async def test_a_worker_that_is_not_known_hears_it_however_many_there_are(job_app, serve):
@@ -315,13 +317,13 @@ async def test_strangers_do_not_lock_out_those_behind_the_same_address(job_app, 
 
 async def test_nobody_is_believed_to_come_from_elsewhere(job_app, serve):
     async with serve(refusals=5) as plane:
-        said = [
+        responses = [
             await plane.get(
                 "/workers", token=None, headers={"X-Forwarded-For": f"192.0.2.{n}", "Forwarded": f"for=192.0.2.{n}"}
             )
             for n in range(8)
         ]
-        assert said[7].status == 429
+        assert responses[7].status == 429
 
 
 def test_addresses_are_forgotten_before_they_are_too_many():

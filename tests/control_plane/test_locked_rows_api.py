@@ -75,17 +75,17 @@ async def test_the_answer_says_which_reports_are_postponed(app: Howdah, conn: An
     async with uploads(app, conn) as plane:
         worker, rows = await five(plane)
         await locked.begin()
-        said = await worker.ack(*reports(rows), store="uploads", postpone=True)
+        response = await worker.ack(*reports(rows), store="uploads", postpone=True)
 
-        assert said.status == 200
-        assert ids(said.body["accepted"]) == [1, 2, 4, 5]
-        assert ids(said.body["postponed"]) == [3]
+        assert response.status == 200
+        assert ids(response.body["accepted"]) == [1, 2, 4, 5]
+        assert ids(response.body["postponed"]) == [3]
         kept = (await worker.beat(*rows[2:3], store="uploads")).body["fates"]["uploads"]["kept"]
         assert ids(kept) == [3], "it is still the worker's"
         await locked.end()
-        said = await worker.ack(*reports(rows), store="uploads", postpone=True)
-        assert ids(said.body["accepted"]) == [1, 2, 3, 4, 5]
-        assert "postponed" not in said.body
+        response = await worker.ack(*reports(rows), store="uploads", postpone=True)
+        assert ids(response.body["accepted"]) == [1, 2, 3, 4, 5]
+        assert "postponed" not in response.body
 
 
 async def test_a_worker_that_does_not_know_of_it_repeats_the_batch_and_loses_nothing(
@@ -94,13 +94,13 @@ async def test_a_worker_that_does_not_know_of_it_repeats_the_batch_and_loses_not
     async with uploads(app, conn) as plane:
         worker, rows = await five(plane)
         await locked.begin()
-        said = await worker.ack(*reports(rows), store="uploads")
+        response = await worker.ack(*reports(rows), store="uploads")
 
-        assert (said.status, said.error["code"], said.headers["Retry-After"]) == (503, "UNAVAILABLE", "1")
+        assert (response.status, response.error["code"], response.headers["Retry-After"]) == (503, "UNAVAILABLE", "1")
         assert await completed(conn, 4)(), "the others are recorded"
         await locked.end()
-        said = await worker.ack(*reports(rows), store="uploads")
-        assert ids(said.body["accepted"]) == [1, 2, 3, 4, 5]
+        response = await worker.ack(*reports(rows), store="uploads")
+        assert ids(response.body["accepted"]) == [1, 2, 3, 4, 5]
 
 
 async def test_a_short_lock_is_waited_for_where_the_worker_does_not_know_of_it(
@@ -112,10 +112,10 @@ async def test_a_short_lock_is_waited_for_where_the_worker_does_not_know_of_it(
         reporting = asyncio.create_task(worker.ack(*reports(rows), store="uploads"))
         await eventually(completed(conn, 4))
         await locked.end()
-        said = await reporting
-        if said.status == 503:  # on a slow machine
-            said = await worker.ack(*reports(rows), store="uploads")
-        assert ids(said.body["accepted"]) == [1, 2, 3, 4, 5]
+        response = await reporting
+        if response.status == 503:  # on a slow machine
+            response = await worker.ack(*reports(rows), store="uploads")
+        assert ids(response.body["accepted"]) == [1, 2, 3, 4, 5]
 
 
 async def test_a_locked_row_of_a_worker_that_leaves_goes_back_uncharged(app: Howdah, conn: Any, locked: Any) -> None:
@@ -204,8 +204,8 @@ async def test_a_worker_of_an_older_control_plane_reports_as_before(app: Howdah,
 
     async with uploads(app, conn) as plane:
         worker = await plane.worker(kinds=[], tables=["uploads"])
-        said = await worker.ack(store="uploads", newer=True)
-        assert "unknown field `newer`" in said.error["message"], "how a control plane answers what it does not know"
+        response = await worker.ack(store="uploads", newer=True)
+        assert "unknown field `newer`" in response.error["message"], "how a control plane answers what it does not know"
 
         def make() -> Older:
             clients.append(Older(plane.url, plane.tokens["work"]))

@@ -50,11 +50,11 @@ async def try_everything(plane, *more: str, parameters: str = "", folder: Path, 
     except TimeoutError:
         program.kill()
         raise
-    said = printed.decode()
-    assert program.returncode == 0, said
-    assert re.search(r"[1-9]\d\d+ generated", said), said
-    assert "Authentication failed" not in said, said  # else it saw nothing but the door
-    return said
+    output = printed.decode()
+    assert program.returncode == 0, output
+    assert re.search(r"[1-9]\d\d+ generated", output), output
+    assert "Authentication failed" not in output, output  # else it saw nothing but the door
+    return output
 
 
 WORKERS = "^/workers/.id./"
@@ -62,9 +62,11 @@ WORKERS = "^/workers/.id./"
 
 async def test_an_admin_finds_no_hole(plane, tmp_path):
     await plane.enqueue()
-    said = await try_everything(plane, f"--exclude-path-regex={WORKERS}", folder=tmp_path, token=plane.tokens["admin"])
+    output = await try_everything(
+        plane, f"--exclude-path-regex={WORKERS}", folder=tmp_path, token=plane.tokens["admin"]
+    )
     count = sum(not re.match(WORKERS, route.path) for route in ROUTES)
-    assert f"Selected: {count - 1}/" in said  # the document itself is taken as read
+    assert f"Selected: {count - 1}/" in output  # the document itself is taken as read
 
 
 async def test_a_worker_finds_no_hole(job_app, serve, tmp_path):
@@ -73,7 +75,7 @@ async def test_a_worker_finds_no_hole(job_app, serve, tmp_path):
         await plane.enqueue()
         job = await worker.one()
         await worker.tell("drain")  # so that no claim waits
-        said = await try_everything(
+        output = await try_everything(
             plane,
             f"--include-path-regex={WORKERS}",
             parameters=f"id = {worker.id}\njob = {job['id']}",
@@ -81,7 +83,7 @@ async def test_a_worker_finds_no_hole(job_app, serve, tmp_path):
             token=worker.credential,
         )
     count = sum(bool(re.match(WORKERS, route.path)) for route in ROUTES)
-    assert f"Selected: {count}/" in said
+    assert f"Selected: {count}/" in output
 
 
 def test_every_route_is_in_the_document_with_its_errors():

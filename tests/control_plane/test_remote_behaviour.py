@@ -235,9 +235,9 @@ async def test_it_asks_for_leave_to_wait_and_no_more_often(served: ControlPlane,
 async def test_turns_do_not_come_too_fast_and_a_single_one_never_waits() -> None:
     pacer, loop = RequestPacer(), asyncio.get_running_loop()
     began = loop.time()
-    with pytest.raises(StopIteration) as said:  # that is: it did not wait
+    with pytest.raises(StopIteration) as caught:  # that is: it did not wait
         pacer.acquire().send(None)
-    assert said.value.value
+    assert caught.value.value
 
     for _ in range(10):
         assert await pacer.acquire()
@@ -271,19 +271,21 @@ async def test_requests_stay_within_what_a_worker_is_allowed(
 
 
 @pytest.mark.parametrize(
-    ("url", "token", "said"),
+    ("url", "token", "message"),
     [
         ("{url}", "hwd_api_wrong", "UNAUTHORIZED"),
         ("{url}/elsewhere", "{token}", "NOT_FOUND"),
         ("{url}", "{read}", "FORBIDDEN"),
     ],
 )
-async def test_a_worker_that_is_refused_says_so_and_ends(served: ControlPlane, url: str, token: str, said: str) -> None:
+async def test_a_worker_that_is_refused_says_so_and_ends(
+    served: ControlPlane, url: str, token: str, message: str
+) -> None:
     known = {"url": served.url, "token": served.tokens["work"], "read": served.tokens["read"]}
     remote_node = RemoteNode(
         remote_app.app, WorkerOptions(), lambda: ControlPlaneClient(url.format(**known), token.format(**known))
     )
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         await remote_node.run()
     assert remote_node.client._http.is_closed
 

@@ -20,7 +20,7 @@ from table.ddl import ddl
 pytestmark = pytest.mark.anyio
 
 
-def table_app(said: list[Any], **settings: Any) -> Howdah:
+def table_app(recorded: list[Any], **settings: Any) -> Howdah:
     """An app with a table and all hooks."""
     app = Howdah()
     table = app.table("uploads", max_attempts=1, **settings)
@@ -33,15 +33,15 @@ def table_app(said: list[Any], **settings: Any) -> Howdah:
             return self.open
 
         async def before_execute(self, record: Any) -> None:
-            said.append(("before", record["n"]))
+            recorded.append(("before", record["n"]))
 
         async def execute(self, record: Any) -> None:
-            said.append(("execute", record["n"]))
+            recorded.append(("execute", record["n"]))
             if record["n"] == 2:
                 raise ValueError("two is bad")
 
         async def after_execute(self, record: Any, outcome: Outcome) -> None:
-            said.append((outcome, record["n"]))
+            recorded.append((outcome, record["n"]))
 
     app.upload = Upload  # type: ignore[attr-defined]
     return app
@@ -57,14 +57,14 @@ async def serving_table(app: Howdah, conn: Any, rows: int) -> AsyncIterator[Cont
 
 
 async def test_rows_of_a_table_are_worked_on_with_their_hooks(app: Howdah, conn: Any) -> None:
-    said: list[Any] = []
-    worker = table_app(said)
+    recorded: list[Any] = []
+    worker = table_app(recorded)
     worker.upload.open = False  # type: ignore[attr-defined]
 
     async with serving_table(app, conn, 2) as plane, remote(plane, worker, slots=1) as remote_node:
         await registered(remote_node)
         await asyncio.sleep(0.5)
-        assert said == [], "the hook says not now"
+        assert recorded == [], "the hook says not now"
         worker.upload.open = True  # type: ignore[attr-defined]
 
         async def over() -> bool:
@@ -72,7 +72,7 @@ async def test_rows_of_a_table_are_worked_on_with_their_hooks(app: Howdah, conn:
 
         await eventually(over)
 
-    assert said == [
+    assert recorded == [
         ("before", 1), ("execute", 1), (Outcome.OK, 1),
         ("before", 2), ("execute", 2), (Outcome.FAILED, 2),
     ]  # fmt: skip
@@ -81,15 +81,17 @@ async def test_rows_of_a_table_are_worked_on_with_their_hooks(app: Howdah, conn:
 
 
 async def test_a_table_may_say_how_much_one_worker_does(app: Howdah, conn: Any) -> None:
-    said: list[Any] = []
+    recorded: list[Any] = []
 
     async with serving_table(app, conn, 5) as plane:
         remote_node = RemoteNode(
-            table_app(said, total_jobs=3), quick(slots=1), lambda: ControlPlaneClient(plane.url, plane.tokens["work"])
+            table_app(recorded, total_jobs=3),
+            quick(slots=1),
+            lambda: ControlPlaneClient(plane.url, plane.tokens["work"]),
         )
         await asyncio.wait_for(remote_node.run(), 60)
 
-    assert len([each for each in said if each[0] == "execute"]) == 3
+    assert len([each for each in recorded if each[0] == "execute"]) == 3
     assert await conn.fetchval("select count(*) from uploads where state = 'queued'") == 2
 
 

@@ -16,8 +16,8 @@ def report(job, outcome="ok", **more):
 async def test_complete_ends_a_job_and_keeps_its_result(plane, worker):
     id = await plane.enqueue()
     job = await worker.one()
-    said = await worker.complete(job, result={"sha": "abc"}, took=1500)
-    assert (said.status, said.body) == (200, {"id": id, "state": "done"})
+    response = await worker.complete(job, result={"sha": "abc"}, took=1500)
+    assert (response.status, response.body) == (200, {"id": id, "state": "done"})
     shown = await plane.job(id)
     assert (shown["state"], shown["result"], shown["worker"], shown["attempt"]) == (
         "done",
@@ -43,9 +43,9 @@ async def test_complete_said_again_is_answered_the_same_and_changes_nothing(plan
 async def test_fail_puts_a_job_off_and_said_again_does_not_do_so_twice(plane, worker, conn):
     id = await plane.enqueue()
     job = await worker.one()
-    said = await worker.fail(job, error="OSError", message="no route", traceback="…", retry_after=3600)
-    assert said.status == 200
-    assert (said.body["state"], said.body["retry_in"]) == ("queued", 3600)
+    response = await worker.fail(job, error="OSError", message="no route", traceback="…", retry_after=3600)
+    assert response.status == 200
+    assert (response.body["state"], response.body["retry_in"]) == ("queued", 3600)
     rows = await conn.fetch("select id, attempt, due_at from howdah.later")
     assert [(row["id"], row["attempt"]) for row in rows] == [(id, 1)]
 
@@ -85,28 +85,28 @@ FAILURES = [
 async def test_the_code_of_an_error_decides_whether_it_is_tried_again(plane, worker):
     for more, attempts, state in FAILURES:
         id = await plane.enqueue(max_attempts=attempts)
-        said = await worker.fail(await worker.one(), retry_after=3600, **more)
-        assert (said.status, said.body["state"]) == (200, state), more
+        response = await worker.fail(await worker.one(), retry_after=3600, **more)
+        assert (response.status, response.body["state"]) == (200, state), more
         assert (await plane.job(id))["state"] == state
 
 
 async def test_a_code_nobody_knows_is_refused(plane, worker):
     await plane.enqueue()
-    said = await worker.fail(await worker.one(), code="WEATHER")
-    assert (said.status, said.error["field"]) == (400, "code")
+    response = await worker.fail(await worker.one(), code="WEATHER")
+    assert (response.status, response.error["field"]) == (400, "code")
 
 
 async def test_a_report_of_another_worker_is_409(plane, worker, conn):
     await plane.enqueue()
     job = await worker.one()
     other = await plane.worker()
-    for said in (
+    for response in (
         await other.complete(job),
         await other.fail(job),
         await other.tell(f"log/{job['id']}", {"token": job["token"], "lines": ["x"]}),
         await other.tell(f"run/{job['id']}", {"token": job["token"], "state": "running"}),
     ):
-        assert (said.status, said.error["code"]) == (409, "STALE")
+        assert (response.status, response.error["code"]) == (409, "STALE")
     assert (await other.ack(report(job), finished=[job["token"]])).body == {"accepted": []}
     assert (await other.beat(job)).body["fates"]["jobs"]["lost"]
     assert (await other.tell("release", {"tokens": [job["token"]]})).body == {"jobs": 0}
@@ -188,8 +188,8 @@ async def test_a_heartbeat_renews_what_it_names_and_nothing_else(plane, worker, 
     named, forgotten = await worker.one(), await worker.one()
     until = "select expires_at from howdah.lease where token = $1"
     before = [await conn.fetchval(until, job["token"]) for job in (named, forgotten)]
-    said = await worker.beat(named)
-    assert said.body["fates"]["jobs"]["kept"] == [{"id": named["id"], "token": named["token"]}]
+    response = await worker.beat(named)
+    assert response.body["fates"]["jobs"]["kept"] == [{"id": named["id"], "token": named["token"]}]
     after = [await conn.fetchval(until, job["token"]) for job in (named, forgotten)]
     assert after[0] > before[0]
     assert after[1] == before[1]
@@ -207,8 +207,8 @@ async def test_cancel_reaches_a_running_job_by_heartbeat(plane, worker):
     id = await plane.enqueue()
     job = await worker.one()
     assert (await worker.beat(job)).body["fates"]["jobs"].get("cancel") is None
-    said = await plane.ask("POST", f"/jobs/{id}/cancel")
-    assert (said.status, said.body) == (200, {"id": id, "result": "asked"})
+    response = await plane.ask("POST", f"/jobs/{id}/cancel")
+    assert (response.status, response.body) == (200, {"id": id, "result": "asked"})
     assert (await worker.beat(job)).body["fates"]["jobs"]["cancel"] == [id]
     assert (await worker.fail(job, error="Cancelled")).body["state"] == "cancelled"
     assert (await plane.job(id))["state"] == "cancelled"
@@ -263,8 +263,8 @@ async def test_a_report_that_says_the_same_job_twice_counts_once(plane, worker, 
         await plane.enqueue()
     one, two = await worker.claim(2)
     again = report(two, "retry", delay=3600)
-    said = await worker.ack(report(one), report(one), again, again, finished=[one["token"]])
-    assert (said.status, len(said.body["accepted"])) == (200, 2)
+    response = await worker.ack(report(one), report(one), again, again, finished=[one["token"]])
+    assert (response.status, len(response.body["accepted"])) == (200, 2)
     assert await conn.fetchval("select count(*) from howdah.done") == 1
     assert await conn.fetchval("select count(*) from howdah.later") == 1
 

@@ -103,10 +103,10 @@ async def test_a_key_that_cannot_be_one_of_the_table_is_named_and_its_neighbour_
     async with serving(app) as plane:
         worker = await plane.worker(tables=["uploads"])
         row = await worker.one(store="uploads")
-        said = await worker.beat(row, {"id": "x", "token": row["token"]}, store="uploads")
+        response = await worker.beat(row, {"id": "x", "token": row["token"]}, store="uploads")
 
-        assert said.status == 200
-        fate = said.body["fates"]["uploads"]
+        assert response.status == 200
+        fate = response.body["fates"]["uploads"]
         assert fate["kept"] == [{"id": row["id"], "token": row["token"]}]
         assert "lost" not in fate
         assert fate["problem"].startswith("row 'x' could not be renewed: ")

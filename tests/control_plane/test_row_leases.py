@@ -97,8 +97,8 @@ async def test_what_is_another_workers_does_not_spoil_what_is_ones_own(app: Howd
         beaten = (await one.beat(mine, theirs, store="uploads")).body["fates"]["uploads"]
         assert [each["id"] for each in beaten["kept"]] == [mine["id"]]
         assert [each["id"] for each in beaten["lost"]] == [theirs["id"]]
-        said = (await one.ack(report(mine, "ok"), report(theirs, "ok"), store="uploads")).body["accepted"]
-        assert [each["id"] for each in said] == [mine["id"]]
+        body = (await one.ack(report(mine, "ok"), report(theirs, "ok"), store="uploads")).body["accepted"]
+        assert [each["id"] for each in body] == [mine["id"]]
     states = await conn.fetch("select id, state from uploads order by id")
     assert dict(states) == {mine["id"]: "completed", theirs["id"]: "processing"}
 
@@ -160,8 +160,8 @@ async def test_a_row_that_is_reported_twice_in_one_request_is_accepted_once(app:
         one, other = await claimed(worker), await claimed(worker)
         twice = [report(one, "retry"), report(other, "ok"), report(one, "retry")]
 
-        said = (await worker.ack(*twice, store="uploads")).body["accepted"]
-        assert sorted(each["id"] for each in said) == sorted([one["id"], other["id"]])
+        body = (await worker.ack(*twice, store="uploads")).body["accepted"]
+        assert sorted(each["id"] for each in body) == sorted([one["id"], other["id"]])
         assert await conn.fetchval("select num_failures from uploads where id = $1", one["id"]) == 1
 
 

@@ -35,9 +35,9 @@ def job_app(app: Howdah) -> Howdah:
 
 async def looks(plane: Any, id: int) -> str:
     """All that can be read of a job."""
-    said = [await plane.get(f"/jobs/{id}{what}", token=plane.tokens["read"]) for what in LOOKS]
-    assert [each.status for each in said] == [200] * len(LOOKS)
-    return "".join(each.content.decode() for each in said)
+    responses = [await plane.get(f"/jobs/{id}{what}", token=plane.tokens["read"]) for what in LOOKS]
+    assert [each.status for each in responses] == [200] * len(LOOKS)
+    return "".join(each.content.decode() for each in responses)
 
 
 async def test_only_the_worker_that_claims_is_told(plane, conn):
@@ -62,13 +62,13 @@ async def test_a_worker_of_any_language_that_tells_is_not_quoted(plane, conn, wa
     job = await worker.one()
     words = {"error": f"Refused {CANARY}", "message": f"card {CANARY}", "traceback": "x" * 15_000 + CANARY}
 
-    said = [
+    responses = [
         await worker.tell(
             f"log/{id}", {"token": job["token"], "lines": [f"> {CANARY}"], "note": CANARY, "progress": 0.5}
         ),
         await worker.tell(f"run/{id}", {"token": job["token"], "state": "running", "spec": job["args"]}),
     ]
-    assert [each.status for each in said] == [204, 204]
+    assert [each.status for each in responses] == [204, 204]
     if way == "fail":
         assert (await worker.fail(job, **words, retry=False)).status == 200
     else:
@@ -111,9 +111,9 @@ async def test_a_remote_worker_keeps_what_it_was_told(plane, conn, caplog):
 
 async def test_arguments_that_do_not_fit_are_not_quoted(plane):
     for args in ({"card": [CANARY]}, {"card": {"a": CANARY}}, {"card": CANARY, "user": "x"}):
-        said = await plane.ask("POST", "/jobs", {"kind": "charge", "args": args})
-        assert said.status == 400
-        assert CANARY not in said.content.decode()
+        response = await plane.ask("POST", "/jobs", {"kind": "charge", "args": args})
+        assert response.status == 400
+        assert CANARY not in response.content.decode()
 
 
 async def test_the_application_decides_what_of_a_result_is_read(app, serve):

@@ -51,8 +51,8 @@ async def test_a_heartbeat_says_what_it_is(plane, worker):
 async def test_draining_is_sticky(plane, worker):
     await plane.enqueue()
     job = await worker.one()
-    said = await plane.ask("POST", f"/workers/{worker.id}/drain")
-    assert (said.status, said.body["status"], said.body["id"]) == (200, "draining", worker.id)
+    response = await plane.ask("POST", f"/workers/{worker.id}/drain")
+    assert (response.status, response.body["status"], response.body["id"]) == (200, "draining", worker.id)
     assert (await worker.beat(job)).body["status"] == "draining"
     assert (await worker.beat()).body["status"] == "draining"
     assert (await worker.complete(job)).status == 200
@@ -67,8 +67,8 @@ async def test_a_draining_worker_gets_204_with_the_reason(plane, worker):
     await worker.tell("drain")
     for wait in (0, 30):
         began = time.monotonic()
-        said = await worker.tell("claim", {"wait": wait})
-        assert (said.status, said.headers["howdah-reason"]) == (204, "draining")
+        response = await worker.tell("claim", {"wait": wait})
+        assert (response.status, response.headers["howdah-reason"]) == (204, "draining")
         assert time.monotonic() - began < 20, "it was let wait"
 
 
@@ -76,8 +76,8 @@ async def test_draining_ends_a_wait_for_jobs(plane, worker):
     waiting = asyncio.create_task(worker.tell("claim", {"wait": 50}))
     await asyncio.sleep(0.3)
     await plane.ask("POST", f"/workers/{worker.id}/drain")
-    said = await asyncio.wait_for(waiting, 20)
-    assert (said.status, said.headers.get("howdah-reason")) == (204, "draining")
+    result = await asyncio.wait_for(waiting, 20)
+    assert (result.status, result.headers.get("howdah-reason")) == (204, "draining")
 
 
 async def test_silence_makes_offline_and_frees_the_jobs_then(serve, job_app, comes_to, conn):
@@ -138,8 +138,8 @@ async def test_workers_are_counted_by_status(plane, worker):
     stats = (await plane.get("/stats")).body["workers"]
     counts = {each["status"]: (each["nodes"], each["slots"], each["running"]) for each in stats}
     assert counts == {"idle": (1, 1, 0), "busy": (1, 3, 2)}
-    said = await plane.get("/workers", params={"status": "asleep"})
-    assert (said.status, said.error["field"]) == (400, "status")
+    response = await plane.get("/workers", params={"status": "asleep"})
+    assert (response.status, response.error["field"]) == (400, "status")
 
 
 SILENT = "update howdah.node set beat_at = now() - $2 * interval '1 second' where id = $1"

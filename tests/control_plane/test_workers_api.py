@@ -68,16 +68,16 @@ WRONG_REGISTRATIONS = [
 
 async def test_what_cannot_be_registered_is_refused_with_the_field_named(plane):
     for wrong, field in WRONG_REGISTRATIONS:
-        said = await plane.ask("POST", "/workers/register", {"hostname": "w", **wrong})
-        assert (said.status, said.error["code"], said.error["field"]) == (400, "INVALID", field), wrong
+        response = await plane.ask("POST", "/workers/register", {"hostname": "w", **wrong})
+        assert (response.status, response.error["code"], response.error["field"]) == (400, "INVALID", field), wrong
     assert (await plane.get("/workers")).body["workers"] == []
 
 
 async def test_a_field_that_is_missing_is_named(plane, worker):
-    said = await plane.ask("POST", "/workers/register", {})
-    assert (said.status, said.error["field"]) == (400, "hostname")
-    said = await worker.ack({"id": 1})
-    assert (said.status, said.error["field"]) == (400, "acks[0].token")
+    response = await plane.ask("POST", "/workers/register", {})
+    assert (response.status, response.error["field"]) == (400, "hostname")
+    response = await worker.ack({"id": 1})
+    assert (response.status, response.error["field"]) == (400, "acks[0].token")
 
 
 # ---------------------------------------------------------------- unknown and gone
@@ -99,18 +99,18 @@ async def test_a_worker_that_is_not_known_hears_404_and_registers_again(plane, w
     gone = await plane.worker()
     assert (await gone.leave()).status == 204
     for verb, body in VERBS:
-        for said in (
+        for response in (
             await plane.ask("POST", f"/workers/999999/{verb}", body, token=worker.credential),
             await gone.tell(verb, body),
         ):
-            assert (said.status, said.error["code"]) == (404, "UNKNOWN"), verb
-            assert "register again" in said.error["message"]
+            assert (response.status, response.error["code"]) == (404, "UNKNOWN"), verb
+            assert "register again" in response.error["message"]
 
 
 async def test_a_job_that_is_not_known_is_404(worker):
     for verb in ("complete", "fail"):
-        said = await worker.tell(f"{verb}/123456", {"token": 1})
-        assert (said.status, said.error["message"]) == (404, "there is no job 123456")
+        response = await worker.tell(f"{verb}/123456", {"token": 1})
+        assert (response.status, response.error["message"]) == (404, "there is no job 123456")
 
 
 async def test_a_worker_of_the_database_is_not_at_the_command_of_the_api(plane, conn):
@@ -123,17 +123,17 @@ async def test_a_worker_of_the_database_is_not_at_the_command_of_the_api(plane, 
 
 async def test_a_path_that_holds_no_number_is_400(plane):
     for id in ("0", "-1", "x", "1e3", "2147483648", "99999999999999999999", "1%00", "%D9%A1"):
-        said = await plane.get(f"/workers/{id}")
-        assert (said.status, said.error["field"]) == (400, "id"), id
+        response = await plane.get(f"/workers/{id}")
+        assert (response.status, response.error["field"]) == (400, "id"), id
 
 
 # ---------------------------------------------------------------- claim
 
 
 async def test_nothing_to_claim_is_204(worker):
-    said = await worker.tell("claim", {})
-    assert (said.status, said.content) == (204, b"")
-    assert "howdah-reason" not in said.headers
+    response = await worker.tell("claim", {})
+    assert (response.status, response.content) == (204, b"")
+    assert "howdah-reason" not in response.headers
 
 
 async def test_a_claim_takes_as_many_as_it_asks_for(plane, worker):
@@ -166,8 +166,8 @@ WRONG_CLAIMS = [
 
 async def test_a_claim_that_cannot_be_is_refused(worker):
     for wrong, field in WRONG_CLAIMS:
-        said = await worker.tell("claim", wrong)
-        assert (said.status, said.error["field"]) == (400, field), wrong
+        response = await worker.tell("claim", wrong)
+        assert (response.status, response.error["field"]) == (400, field), wrong
 
 
 async def test_room_limits_what_is_taken_of_each_queue(plane, worker):
@@ -213,8 +213,8 @@ async def test_a_long_poll_wakes_as_a_job_comes(plane, worker):
 
 async def test_a_long_poll_ends_with_204_when_nothing_comes(worker):
     began = time.monotonic()
-    said = await worker.tell("claim", {"wait": 0.6})
-    assert said.status == 204
+    response = await worker.tell("claim", {"wait": 0.6})
+    assert response.status == 204
     assert 0.5 < time.monotonic() - began < 20
 
 

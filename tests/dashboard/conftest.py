@@ -30,11 +30,11 @@ class Browser:
         return await self.http.get(f"/dashboard{path}", headers=headers)
 
     async def post(self, path: str, fields: dict[str, Any] | None = None, **headers: str) -> httpx.Response:
-        said = {"Origin": self.url, "Sec-Fetch-Site": "same-origin"} | {
+        sent_headers = {"Origin": self.url, "Sec-Fetch-Site": "same-origin"} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
         return await self.http.post(
-            f"/dashboard{path}", data=fields or {}, headers={k: v for k, v in said.items() if v}
+            f"/dashboard{path}", data=fields or {}, headers={k: v for k, v in sent_headers.items() if v}
         )
 
     async def sign_in(self, secret: str) -> httpx.Response:

@@ -37,19 +37,23 @@ class Outline(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        said = dict(attributes)
-        assert "style" not in said
-        assert not [name for name in said if name.startswith("on")]
+        result = dict(attributes)
+        assert "style" not in result
+        assert not [name for name in result if name.startswith("on")]
         if tag in ("h1", "h2", "h3"):
             self.headings.append(tag)
         elif tag == "label":
-            self.named.add(said.get("for") or "")
-        elif tag in ("input", "select", "textarea") and said.get("type") != "hidden":
-            self.asked.append(said)
+            self.named.add(result.get("for") or "")
+        elif tag in ("input", "select", "textarea") and result.get("type") != "hidden":
+            self.asked.append(result)
 
     @property
     def nameless(self) -> list[dict[str, str | None]]:
-        return [said for said in self.asked if "aria-label" not in said and said.get("id") not in self.named]
+        return [
+            attributes
+            for attributes in self.asked
+            if "aria-label" not in attributes and attributes.get("id") not in self.named
+        ]
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -92,9 +92,9 @@ async def test_a_bare_id_is_acted_on_whatever_its_state(shop, browser, conn):
 async def test_a_mark_that_cannot_be_read_is_refused_or_fits_no_job(shop, browser, conn, mark):
     [id] = await failed(shop)
 
-    said = await browser.post("/jobs/act", {"verb": "delete", "id": mark.replace("7", str(id)), "sure": "yes"})
+    response = await browser.post("/jobs/act", {"verb": "delete", "id": mark.replace("7", str(id)), "sure": "yes"})
 
-    assert said.status_code in (303, 400)
+    assert response.status_code in (303, 400)
     assert await states(conn) == ({} if mark == "7.failed" else {id: "failed"})
 
 

@@ -31,11 +31,11 @@ async def test_over_tls_the_cookie_is_for_this_host_and_tls_only(app, tmp_path):
         base_url=browser.url, trust_env=False, timeout=30, verify=ssl.create_default_context(cafile=str(cert))
     )
     try:
-        said = (await browser.sign_in(ALL)).headers["set-cookie"]
-        assert said.startswith("__Host-howdah=")
+        cookie = (await browser.sign_in(ALL)).headers["set-cookie"]
+        assert cookie.startswith("__Host-howdah=")
         for part in ("Path=/", "Secure", "HttpOnly", "SameSite=strict"):
-            assert part.lower() in said.lower()
-        assert "domain" not in said.lower()
+            assert part.lower() in cookie.lower()
+        assert "domain" not in cookie.lower()
         assert (await browser.get("/queues")).status_code == 200
     finally:
         await browser.http.aclose()

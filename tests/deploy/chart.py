@@ -74,17 +74,17 @@ def _parse(tokens: Iterator[Node]) -> tuple[list[Node], str | None]:
 
 
 def _say(nodes: Sequence[Node], dot: Any, scope: Mapping[str, Any]) -> str:
-    said = []
+    output = []
     for kind, what in nodes:
         if kind == "text":
-            said.append(what)
+            output.append(what)
         elif kind == "do":
-            said.append(_text(_value(what, dot, scope)))
+            output.append(_text(_value(what, dot, scope)))
         elif kind == "if":
-            said.append(_say(what[1] if _value(what[0], dot, scope) else what[2], dot, scope))
+            output.append(_say(what[1] if _value(what[0], dot, scope) else what[2], dot, scope))
         else:
-            said += [_say(what[1], each, scope) for each in _value(what[0], dot, scope)]
-    return "".join(said)
+            output += [_say(what[1], each, scope) for each in _value(what[0], dot, scope)]
+    return "".join(output)
 
 
 def _value(expression: str, dot: Any, scope: Mapping[str, Any]) -> Any:

@@ -18,7 +18,7 @@ from howdah.version import __version__
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
-def said(**parts: dict[str, Any]) -> dict[str, Any]:
+def values_with(**parts: dict[str, Any]) -> dict[str, Any]:
     """The values, with something else said."""
     made = copy.deepcopy(values())
     for name, part in parts.items():
@@ -49,7 +49,7 @@ def valid(values: dict[str, Any]) -> None:
     ids=lambda changed: ",".join(changed) or "as it is",
 )
 def test_what_is_rendered_is_right(changed: dict[str, Any]) -> None:
-    chosen = said(**changed)
+    chosen = values_with(**changed)
 
     valid(chosen)
     check_all(render(chosen))
@@ -57,7 +57,7 @@ def test_what_is_rendered_is_right(changed: dict[str, Any]) -> None:
 
 def test_values_reach_the_command_lines() -> None:
     objects = render(
-        said(worker={"queues": "builds:2", "labels": ["gpu"], "slots": 4, "grace": 90}, sidecar={"grace": 5})
+        values_with(worker={"queues": "builds:2", "labels": ["gpu"], "slots": 4, "grace": 90}, sidecar={"grace": 5})
     )
     [pod] = [
         each["spec"]["template"]["spec"]
@@ -76,7 +76,7 @@ def test_an_autoscaler_is_left_the_number_of_workers() -> None:
     def replicas(**worker: Any) -> Any:
         [found] = [
             each
-            for each in render(said(worker=worker))
+            for each in render(values_with(worker=worker))
             if each["metadata"]["name"] == "farm-worker" and each["kind"] == "Deployment"
         ]
         return found["spec"].get("replicas")
@@ -86,13 +86,15 @@ def test_an_autoscaler_is_left_the_number_of_workers() -> None:
 
 def test_jobs_may_reach_what_is_said() -> None:
     rule = {"to": [{"ipBlock": {"cidr": "192.0.2.7/32"}}], "ports": [{"protocol": "TCP", "port": 443}]}
-    objects = render(said(networkPolicy={"workerEgress": [rule]}))
+    objects = render(values_with(networkPolicy={"workerEgress": [rule]}))
     [policy] = [
         each for each in objects if each["metadata"]["name"] == "farm-worker" and each["kind"] == "NetworkPolicy"
     ]
 
     assert policy["spec"]["egress"][-1] == rule
-    assert not [each for each in render(said(networkPolicy={"enabled": False})) if each["kind"] == "NetworkPolicy"]
+    assert not [
+        each for each in render(values_with(networkPolicy={"enabled": False})) if each["kind"] == "NetworkPolicy"
+    ]
 
 
 def test_the_versions_are_those_of_the_code() -> None:
@@ -120,7 +122,7 @@ def test_the_versions_are_those_of_the_code() -> None:
 )
 def test_what_cannot_be_is_refused(part: str, name: str, value: Any) -> None:
     with pytest.raises(jsonschema.ValidationError):
-        valid(said(**{part: {name: value}}))
+        valid(values_with(**{part: {name: value}}))
 
 
 def test_the_schema_is_one_and_knows_every_value() -> None:

@@ -104,10 +104,10 @@ async def _by_hand(web: httpx.AsyncClient, token: str) -> None:
         assert (await web.post("/jobs", json={"kind": "byhand"})).status_code == 201
     for verb, more in (("complete", {}), ("fail", {"code": "RATE_LIMITED", "hold": 1})):
         [job] = (await web.post(f"/workers/{made['id']}/claim", json={"wait": 5}, headers=own)).json()["jobs"]
-        said = {"token": job["token"], "lines": ["a"], "progress": 0.5}
-        assert (await web.post(f"/workers/{made['id']}/log/{job['id']}", json=said, headers=own)).status_code == 204
-        said = {"token": job["token"], **more}
-        answer = await web.post(f"/workers/{made['id']}/{verb}/{job['id']}", json=said, headers=own)
+        payload = {"token": job["token"], "lines": ["a"], "progress": 0.5}
+        assert (await web.post(f"/workers/{made['id']}/log/{job['id']}", json=payload, headers=own)).status_code == 204
+        payload = {"token": job["token"], **more}
+        answer = await web.post(f"/workers/{made['id']}/{verb}/{job['id']}", json=payload, headers=own)
         assert answer.status_code == 200, answer.text
     assert (await web.delete(f"/workers/{made['id']}", headers=own)).status_code == 204
 

@@ -104,18 +104,18 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "path", "value", "said"), BROKEN)
-def test_what_is_wrong_is_noticed(name: str, path: str, value: Any, said: str) -> None:
+@pytest.mark.parametrize(("name", "path", "value", "message"), BROKEN)
+def test_what_is_wrong_is_noticed(name: str, path: str, value: Any, message: str) -> None:
     broken = copy.deepcopy(objects())
     change(path, value)(find(broken, "Deployment", name))
 
     with pytest.raises(Exception) as raised:
         check_all(broken)
-    assert said in str(raised.value) or said in getattr(raised.value, "message", "")
+    assert message in str(raised.value) or message in getattr(raised.value, "message", "")
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "path", "value", "said"),
+    ("kind", "name", "path", "value", "message"),
     [
         ("Service", "control-plane", "spec.ports.0.targetPort", "https", "leads to no port"),
         ("Service", "control-plane", "spec.selector", {"app": "x"}, "selects no pods"),
@@ -127,9 +127,9 @@ def test_what_is_wrong_is_noticed(name: str, path: str, value: Any, said: str) -
         ("NetworkPolicy", "nobody", "spec.podSelector.matchLabels.app~kubernetes~io/component", "worker", "are open"),
     ],
 )
-def test_what_is_wrong_elsewhere_is_noticed(kind: str, name: str, path: str, value: Any, said: str) -> None:
+def test_what_is_wrong_elsewhere_is_noticed(kind: str, name: str, path: str, value: Any, message: str) -> None:
     broken = copy.deepcopy(objects())
     change(path, value)(find(broken, kind, name))
 
-    with pytest.raises(AssertionError, match=said):
+    with pytest.raises(AssertionError, match=message):
         check_all(broken)

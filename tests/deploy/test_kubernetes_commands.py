@@ -79,9 +79,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         words = list(container["args"])
         for old, new in moved.items():
             words = [word.replace(old, new) for word in words]
-        said = {each["name"]: each["value"] for each in container["env"] if "value" in each} | env
-        assert set(said) == {each["name"] for each in container["env"]}, "exactly what the manifest gives"
-        own = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), **said}
+        environment = {each["name"]: each["value"] for each in container["env"] if "value" in each} | env
+        assert set(environment) == {each["name"] for each in container["env"]}, "exactly what the manifest gives"
+        own = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), **environment}
         with (tmp_path / f"{name}.log").open("ab") as log:
             process = subprocess.Popen([HOWDAH, *words], env=own, cwd=DEPLOY, stderr=log, stdout=log)
         started.append(Part(container, process, port))

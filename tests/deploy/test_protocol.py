@@ -76,16 +76,16 @@ async def test_the_exchanges_happen_as_printed(app: Howdah) -> None:
                     if each.answer is None:
                         assert heard.content == b"", each
                         continue
-                    said = heard.json()
-                    if "credential" in said:
-                        worker = str(said["id"])
+                    body = heard.json()
+                    if "credential" in body:
+                        worker = str(body["id"])
                         each = with_worker(printed, worker)
                     learn_tokens(each.answer, heard.text, tokens)
-                    assert fits(json.loads(with_tokens(each.answer, tokens)), said), (
+                    assert fits(json.loads(with_tokens(each.answer, tokens)), body), (
                         f"{each.method} {each.path} was answered {heard.text}"
                     )
-                    if "credential" in said:
-                        secrets["hwd_node_…"] = said["credential"]
+                    if "credential" in body:
+                        secrets["hwd_node_…"] = body["credential"]
         finally:
             server.should_exit = True
             await task
@@ -109,9 +109,9 @@ def with_tokens(printed: str, tokens: dict[str, str]) -> str:
     return PRINTED.sub(lambda match: tokens[match[0]], printed)
 
 
-def learn_tokens(printed: str, said: str, tokens: dict[str, str]) -> None:
+def learn_tokens(printed: str, answer: str, tokens: dict[str, str]) -> None:
     """Note which token stands for which printed one, at its first appearance."""
-    shown, given = PRINTED.findall(printed), re.findall(r'"token":\s*(\d+)', said)
+    shown, given = PRINTED.findall(printed), re.findall(r'"token":\s*(\d+)', answer)
     for each, real in zip(shown, given, strict=False):
         assert tokens.setdefault(each, real) == real, f"{each} was {tokens[each]} and is {real}"
 
@@ -125,25 +125,25 @@ def test_printed_tokens_stand_for_real_ones() -> None:
         learn_tokens('{"token": 1234567890}', '{"token":6}', tokens)
 
 
-def fits(printed: Any, said: Any) -> bool:
+def fits(printed: Any, answer: Any) -> bool:
     """Whether an answer is what is printed, up to an ``…``; how long a job waited differs."""
     if isinstance(printed, dict):
         return (
-            isinstance(said, dict)
-            and printed.keys() == said.keys()
-            and all(fits(printed[key], said[key]) for key in printed)
+            isinstance(answer, dict)
+            and printed.keys() == answer.keys()
+            and all(fits(printed[key], answer[key]) for key in printed)
         )
     if isinstance(printed, list):
-        return isinstance(said, list) and len(printed) == len(said) and all(map(fits, printed, said))
+        return isinstance(answer, list) and len(printed) == len(answer) and all(map(fits, printed, answer))
     if isinstance(printed, str) and printed.endswith("…"):
-        return isinstance(said, str) and said.startswith(printed[:-1])
-    return bool(printed == said) or (printed == 0.01 and isinstance(said, float) and 0 <= said < 60)
+        return isinstance(answer, str) and answer.startswith(printed[:-1])
+    return bool(printed == answer) or (printed == 0.01 and isinstance(answer, float) and 0 <= answer < 60)
 
 
 def test_what_does_not_fit_is_noticed() -> None:
     assert fits({"a": [1, "x…"], "w": 0.01}, {"a": [1, "xyz"], "w": 0.3})
-    for said in ({"a": [1, "xyz"]}, {"a": [2, "xyz"], "w": 1}, {"a": [1, "yz"], "w": 1}, {"a": [1], "w": 1}, {}):
-        assert not fits({"a": [1, "x…"], "w": 0.01}, said)
+    for answer in ({"a": [1, "xyz"]}, {"a": [2, "xyz"], "w": 1}, {"a": [1, "yz"], "w": 1}, {"a": [1], "w": 1}, {}):
+        assert not fits({"a": [1, "x…"], "w": 0.01}, answer)
 
 
 def test_every_request_is_there() -> None:

@@ -143,8 +143,8 @@ async def test_waiting_to_try_again(app: Howdah, database: Database, conn: Any) 
         gates = await ask(app)
 
     assert [gate.name for gate in gates.values() if not gate.open] == ["retry"]
-    said = "waits to retry position 1 after ValueError: no address (1 failure in a row, 20"
-    assert gates["retry"].fact.startswith(said)
+    message = "waits to retry position 1 after ValueError: no address (1 failure in a row, 20"
+    assert gates["retry"].fact.startswith(message)
     assert gates["retry"].fix == "fix the cause, or `howdah consumers skip Mail`"
 
 

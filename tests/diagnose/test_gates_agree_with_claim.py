@@ -254,10 +254,10 @@ async def agrees(world: World, each: Situation) -> set[int]:
     """Those whose gates are all open are those that are taken; returns them."""
     ids = await world.make(each)
     async with world.locked(ids[:1] if each.locked else []):
-        said = {id: await world.app.why.job(id) for id in ids}
+        answers = {id: await world.app.why.job(id) for id in ids}
         taken = await world.taken()
 
-    assert {id for id in ids if all(gate.open for gate in said[id])} == taken, (each, said)
+    assert {id for id in ids if all(gate.open for gate in answers[id])} == taken, (each, answers)
     return {ids.index(id) for id in taken}
 
 

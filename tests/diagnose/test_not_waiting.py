@@ -98,11 +98,11 @@ async def test_the_key_of_a_failed_job_is_held_by_another(app: Howdah, send: Any
     assert not key.open
     assert key.fact == f"its key 'user-13' is held by job {holder}, so it cannot be retried"
     assert key.fix == f"wait until that job has finished, or `howdah cancel {holder}`"
-    assert [said.result for said in await app.admin.retry([failed])] == [f"key held by job {holder}"]
+    assert [each.result for each in await app.admin.retry([failed])] == [f"key held by job {holder}"]
 
     await app.admin.cancel([holder])
     assert (await ask(failed))["key"].open
-    assert [said.result for said in await app.admin.retry([failed])] == ["queued"]
+    assert [each.result for each in await app.admin.retry([failed])] == ["queued"]
     assert await state(conn, failed) == "queued"
 
 

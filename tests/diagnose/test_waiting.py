@@ -72,12 +72,12 @@ async def test_no_live_node_has_the_task_the_queue_or_the_label(
         )
         async with node(other, queues={"mail": None, "default": None}, labels=["arm64"]) as second:
             await registered(conn, 2)
-            said = (await ask(labelled.id))["node"]
+            gate = (await ask(labelled.id))["node"]
             assert await closed(labelled.id) == ["node"]
-            assert f"node {first.node} ({name}) lacks label 'gpu' and has no task 'send'" in said.fact
-            assert f"node {second.node} ({name}) lacks label 'gpu' and has no task 'send'" in said.fact
+            assert f"node {first.node} ({name}) lacks label 'gpu' and has no task 'send'" in gate.fact
+            assert f"node {second.node} ({name}) lacks label 'gpu' and has no task 'send'" in gate.fact
             assert (
-                said.fix
+                gate.fix
                 == "start a worker: howdah worker -a module:app -q mail --label gpu, with an app that has task 'send'"
             )
 
@@ -86,9 +86,9 @@ async def test_a_node_that_has_the_task_serves_other_queues(app: Howdah, send: A
     made = await send.enqueue()
     async with node(app, queues={"default": None}) as running_node:
         await registered(conn)
-        said = (await ask(made.id))["node"].fact
+        fact = (await ask(made.id))["node"].fact
 
-    assert said == f"no live node can run it: node {running_node.node} ({node_name()}) does not serve queue 'mail'"
+    assert fact == f"no live node can run it: node {running_node.node} ({node_name()}) does not serve queue 'mail'"
 
 
 async def test_the_only_node_drains(app: Howdah, send: Any, long: Any, ask: Any, closed: Any, conn: Any) -> None:
@@ -98,9 +98,9 @@ async def test_the_only_node_drains(app: Howdah, send: Any, long: Any, ask: Any,
         running_node.stop()
         await eventually(lambda: conn.fetchval("select state = 'draining' from howdah.node"))
         made = await send.enqueue()
-        said = (await ask(made.id))["node"]
+        gate = (await ask(made.id))["node"]
         assert await closed(made.id) == ["node"]
-        assert said.fact == f"no live node can run it: node {running_node.node} ({node_name()}) is draining"
+        assert gate.fact == f"no live node can run it: node {running_node.node} ({node_name()}) is draining"
         slow.go.set()
 
 
@@ -120,11 +120,11 @@ async def test_waiting_to_retry_after_an_error(app: Howdah, send: Any, ask: Any,
     made = await send.enqueue(fail=True)
     async with node(app):
         await eventually(lambda: conn.fetchval("select count(*) = 1 from howdah.attempt"))
-        said = (await ask(made.id))["retry"]
+        gate = (await ask(made.id))["retry"]
         assert await closed(made.id) == ["retry"]
 
-    assert said.fact.startswith("it waits for a retry until ")
-    assert said.fact.endswith("(in 2 h): attempt 1 of 5 ended with ValueError: no such user")
+    assert gate.fact.startswith("it waits for a retry until ")
+    assert gate.fact.endswith("(in 2 h): attempt 1 of 5 ended with ValueError: no such user")
 
 
 async def test_a_retried_job_is_due_and_starts_with_no_attempt_used(app: Howdah, ask: Any, conn: Any) -> None:
@@ -199,9 +199,9 @@ async def test_a_costly_job_takes_several_slots(app: Howdah, send: Any, long: An
             return await closed(made.id) == ["slots"]
 
         await eventually(told)  # with the next heartbeat
-        said = (await ask(made.id))["slots"].fact
-        assert f"are taken by job {first}, the first since" in said
-        assert said.endswith(", and 2 of them by table rows or by jobs with a cost above 1")
+        fact = (await ask(made.id))["slots"].fact
+        assert f"are taken by job {first}, the first since" in fact
+        assert fact.endswith(", and 2 of them by table rows or by jobs with a cost above 1")
         slow.go.set()
 
 

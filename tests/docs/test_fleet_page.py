@@ -47,12 +47,12 @@ def test_the_commands_work_as_printed(database: Database, folder: Path, environm
             if language == "console":
                 for command, shown in commands(text.replace("8080", port)):
                     parts = [part.strip() for line in shown for part in re.split("…", without_name(line))]
-                    said = screens.look(command, lambda said, parts=parts: all(part in said for part in parts))
+                    output = screens.look(command, lambda output, parts=parts: all(part in output for part in parts))
                     typed.append(command)
                     for part in parts:
-                        assert part in said, said
-        said = screens.look("howdah jobs --json", lambda said: '"state": "done"' in said)
-        assert '"state": "done"' in said
+                        assert part in output, output
+        output = screens.look("howdah jobs --json", lambda output: '"state": "done"' in output)
+        assert '"state": "done"' in output
     assert [command.split()[1] for command in typed if command.startswith("howdah")] == [
         "migrate", "token", "serve", "worker", "enqueue", "nodes",
     ]  # fmt: skip

@@ -136,9 +136,11 @@ def test_the_files_and_commands_of_a_page_work_as_printed(
             if language == "console":
                 for command, shown in commands(text):
                     wanted = [line.partition("…")[0].strip() for line in shown]
-                    said = terminal.look(command, lambda said, wanted=wanted: all(line in said for line in wanted))
+                    output = terminal.look(
+                        command, lambda output, wanted=wanted: all(line in output for line in wanted)
+                    )
                     for line in wanted:
-                        assert line in said, said
+                        assert line in output, output
 
 
 class Terminal:
@@ -181,9 +183,9 @@ class Terminal:
         """Run one line; one that looks again and again until it shows what it should, while a node works on it."""
         until = time.monotonic() + 60
         while True:
-            said = self.type(command)
-            if shows(said) or not self._running or not command.startswith(LOOKS) or time.monotonic() > until:
-                return said
+            output = self.type(command)
+            if shows(output) or not self._running or not command.startswith(LOOKS) or time.monotonic() > until:
+                return output
 
     def _leave_running(self, command: str) -> str:
         output = self._folder / "output"

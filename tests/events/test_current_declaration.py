@@ -33,8 +33,8 @@ class Nodes:
         digest = await self.conn.fetchval(STATEMENTS["declare"], "orders", 1, None, types, 0)
         node = await self.conn.fetchval("insert into howdah.node (name, state) values ('n', 'idle') returning id")
         if announce:
-            said = json.dumps({"orders": 1}), json.dumps({"orders": digest})
-            await self.conn.fetch(STATEMENTS["announce"], node, *said)
+            digests = json.dumps({"orders": 1}), json.dumps({"orders": digest})
+            await self.conn.fetch(STATEMENTS["announce"], node, *digests)
         return node
 
     async def silent(self, *nodes, minutes=2):

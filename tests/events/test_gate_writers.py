@@ -86,7 +86,9 @@ async def test_a_position_of_ones_own_choice_is_refused(conn, written):
 async def test_a_foreign_insert_wakes_sleepers(app, direct, connect):
     sleeper = await connect()
     heard: list[Any] = []
-    await sleeper.add_listener(await sleeper.fetchval("select howdah.log_channel()"), lambda *said: heard.append(said))
+    await sleeper.add_listener(
+        await sleeper.fetchval("select howdah.log_channel()"), lambda *notification: heard.append(notification)
+    )
     insert = f"insert into howdah.event {COLUMNS} values ('S', 'f', %s, 'X', '{{}}')"
     with psycopg.connect(direct.dsn, autocommit=True) as foreign:
         foreign.execute(insert, (1,))

@@ -79,9 +79,9 @@ async def events(conn):
 async def test_a_push_is_noted_processed_and_measured(host, clone, conn):
     clone.commit("one")
     clone.commit("two")
-    said = clone.push("HEAD:refs/heads/main", "HEAD~1:refs/heads/first")
+    output = clone.push("HEAD:refs/heads/main", "HEAD~1:refs/heads/first")
 
-    assert re.search(r"remote: push event 1: refs/heads/main", said)
+    assert re.search(r"remote: push event 1: refs/heads/main", output)
     assert await events(conn) == [("refs/heads/main", None, False), ("refs/heads/first", None, False)]
     assert len(await assert_enqueued(host.app, "push:process", count=2)) == 2
     assert await conn.fetchval("select count(distinct xmin::text) from push_event") == 2, "a transaction for every ref"
@@ -118,10 +118,10 @@ async def test_the_event_and_its_job_are_one_transaction(host, clone, conn):
 async def test_without_its_job_a_push_leaves_no_event(host, clone, conn):
     clone.commit("one")
     await conn.execute("alter function howdah.enqueue rename to unavailable")
-    said = clone.push("HEAD:main")
+    output = clone.push("HEAD:main")
     await conn.execute("alter function howdah.unavailable rename to enqueue")
 
-    assert "refs/heads/main is pushed, but not noted" in said
+    assert "refs/heads/main is pushed, but not noted" in output
     assert await events(conn) == []
     await refute_enqueued(host.app, "push:process", finished=True)
     clone.commit("two")

@@ -54,7 +54,7 @@ async def test_an_order_is_what_happened_to_it(orders):
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("act", "message"),
     [
         (lambda orders: orders.place("1", "bob"), "the order is paid, not new"),
         (lambda orders: orders.add("1", "milk", 1), "the order is paid, not open"),
@@ -63,12 +63,12 @@ async def test_an_order_is_what_happened_to_it(orders):
         (lambda orders: orders.cancel("2", "never was"), "the order is new, not open or paid"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_and_leaves_no_event(orders, conn, act, said):
+async def test_what_makes_no_sense_is_refused_and_leaves_no_event(orders, conn, act, message):
     await orders.place("1", "ann", tea=450)
     await orders.pay("1")
     before = await conn.fetchval("select count(*) from howdah.event")
 
-    with pytest.raises(orders.Refused, match=f"^{said}$"):
+    with pytest.raises(orders.Refused, match=f"^{message}$"):
         await act(orders)
     assert await conn.fetchval("select count(*) from howdah.event") == before
 
@@ -288,15 +288,15 @@ def test_the_whole_thing_runs_in_one_command(tmp_path):
     )
 
     assert ran.returncode == 0, ran.stderr
-    said, shown = re.split(r"\n\n", ran.stdout)
+    output, shown = re.split(r"\n\n", ran.stdout)
     for line in (
         "the projection caught up: 300 orders of last year, 130500 cents",
         "placed, and read at once: ('A', 'ann', 'open', 450)",
         "five items added at the same moment: 6 items, 950 cents",
         "cancelling is refused: the order is shipped, not open or paid",
     ):
-        assert line in said.splitlines()
-    assert re.search(r"^replayed and switched at position \d+: 303 orders are the same in both", said, re.MULTILINE)
+        assert line in output.splitlines()
+    assert re.search(r"^replayed and switched at position \d+: 303 orders are the same in both", output, re.MULTILINE)
     assert re.fullmatch(
         r"""what happened to order A
    1  OrderPlaced\(customer='ann'\)

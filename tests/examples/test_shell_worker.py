@@ -137,7 +137,7 @@ async def test_the_whole_story(database, conn, port, token, kinds, start, web, t
         broken = await enqueue(web, "broken", max_attempts=3)
         late = await enqueue(web, "late", timeout=0.5, max_attempts=1)
         rows = [await ended(conn, id, 30) for id in (*counts, bad, broken, late)]
-        said = (await web.get(f"/jobs/{counts[1]}/log")).json()["lines"]
+        body = (await web.get(f"/jobs/{counts[1]}/log")).json()["lines"]
 
         assert [row["state"] for row in rows] == ["done"] * 3 + ["failed"] * 3
         assert [row["result"] for row in rows[:3]] == [b'{"words":1}', b'{"words":2}', b'{"words":2}']
@@ -146,7 +146,7 @@ async def test_the_whole_story(database, conn, port, token, kinds, start, web, t
             "AUTH_FAILED: no key\n",
             "TIMEOUT: ",
         ]
-        assert [(line["stream"], line["line"]) for line in said] == [("stderr", "counting 7 characters")]
+        assert [(line["stream"], line["line"]) for line in body] == [("stderr", "counting 7 characters")]
         held = await enqueue(web, "held")
         await eventually(lambda: conn.fetchval("select count(*) = 1 from howdah.lease where first_id = $1", held))
 

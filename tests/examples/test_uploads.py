@@ -172,9 +172,9 @@ def test_the_whole_thing_runs_in_one_command(tmp_path):
     )
 
     assert ran.returncode == 0, ran.stderr
-    said, shown = ran.stdout[: ran.stdout.index("uploads\n")], ran.stdout[ran.stdout.index("uploads\n") :]
+    output, shown = ran.stdout[: ran.stdout.index("uploads\n")], ran.stdout[ran.stdout.index("uploads\n") :]
     for line in ("upload 1: its worker is killed", "upload 3: retry", "upload 4: poison", "upload 5: cancelled"):
-        assert line in said
+        assert line in output
     assert re.fullmatch(
         r"""uploads
   1  email     completed  failures 0  resets 1

@@ -117,7 +117,7 @@ async def test_a_bulk_retry_holds_no_lease(three: ThreeConnections):
     )
     opened = three.one.transaction()
     await opened.start()
-    said = await three.one.fetch(RETRY, [prepared.ids[0] + n for n in range(1000, 2000)])
+    rows = await three.one.fetch(RETRY, [prepared.ids[0] + n for n in range(1000, 2000)])
 
     free = await three.other.fetch("select token from howdah.lease for update skip locked")
     await opened.commit()
@@ -125,9 +125,9 @@ async def test_a_bulk_retry_holds_no_lease(three: ThreeConnections):
         "select g.id from howdah.gone g join howdah.lease l using (token) where l.his[2] > 0"
     )
 
-    assert {row["result"] for row in said} == {"queued"}
+    assert {row["result"] for row in rows} == {"queued"}
     assert len(free) == 1001
-    assert {row["id"] for row in gone} >= {row["id"] for row in said}, "its lease no longer counts it"
+    assert {row["id"] for row in gone} >= {row["id"] for row in rows}, "its lease no longer counts it"
     assert len(gone) == 1000, "and no other lease was told"
 
 
@@ -204,9 +204,9 @@ async def test_a_late_commit_after_a_prune_leaves_no_outcome_without_its_job(thr
     prepared = await lay(three.watch)
     await prune(three.watch)
 
-    said = await result_of(acking_in_transaction("ack_keyless", 2)(prepared, three.watch))
+    result = await result_of(acking_in_transaction("ack_keyless", 2)(prepared, three.watch))
 
-    assert said == "UniqueViolationError"
+    assert result == "UniqueViolationError"
     assert await three.watch.fetchval(WITHOUT_JOB) == 0
 
 

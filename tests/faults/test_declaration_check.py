@@ -134,11 +134,11 @@ HARM = [
 ]
 
 
-@pytest.mark.parametrize(("harm", "said"), HARM, ids=[harm.__name__ for harm, _ in HARM])
-def test_harm_is_found(harm, said):
+@pytest.mark.parametrize(("harm", "message"), HARM, ids=[harm.__name__ for harm, _ in HARM])
+def test_harm_is_found(harm, message):
     bad = copy.deepcopy(good_history())
     harm(bad)
-    assert [each.description for each in check(bad) if said in each.description]
+    assert [each.description for each in check(bad) if message in each.description]
 
 
 def history(spans: list[tuple[int, int]]) -> ReleaseHistory:

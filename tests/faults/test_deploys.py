@@ -150,9 +150,9 @@ async def test_a_migration_that_cannot_have_its_locks_changes_nothing_and_says_w
     async with LockWaits(direct, besides="migrate") as waits:
         with pytest.raises(SchemaError, match="is in use, nothing was changed: process") as refusal:
             await migrate.migrate(owner(database))
-    said, code = explain(refusal.value)
-    assert f"process {holder.pid} (howdah holder) has held locks on its tables for " in said
-    assert said.endswith("run `howdah migrate` again")
+    message, code = explain(refusal.value)
+    assert f"process {holder.pid} (howdah holder) has held locks on its tables for " in message
+    assert message.endswith("run `howdah migrate` again")
     assert code == 4
     assert waits.held_up
     assert waits.longest < STALL
@@ -175,8 +175,8 @@ async def test_who_holds_the_locks_is_named_also_by_an_owner_who_cannot_see_sinc
         await OpenEnqueue(conn).hold()
     with pytest.raises(SchemaError) as refusal:
         await migrate.migrate(Database(roles("howdah_owner")))
-    said = f"process {early.get_server_pid()} (howdah early) has held locks on its tables; let that end"
-    assert said in str(refusal.value)
+    message = f"process {early.get_server_pid()} (howdah early) has held locks on its tables; let that end"
+    assert message in str(refusal.value)
     for conn in (late, early):
         await conn.close()
 

@@ -55,13 +55,13 @@ async def speak(worker: Worker, held: dict[str, list[Any]]) -> None:
     """Send everything that a worker sends which was frozen with work in its hands, up to its goodbye."""
     for store, jobs in held.items():
         keys = [{"id": job["id"], "token": job["token"]} for job in jobs]
-        for said in (
+        for response in (
             await worker.ack(*reports(jobs), store=store),
             await worker.tell("release", {"store": store, "held": keys}),
             await worker.tell("claim", {"max": 1, "store": store, "number": 1000, "tokens": []}),
             await worker.beat(*jobs, store=store),
         ):
-            assert said.status != 400, said.body
+            assert response.status != 400, response.body
     await worker.leave()
 
 
@@ -96,8 +96,8 @@ async def test_a_worker_of_the_old_primary_takes_nothing_from_another_on_the_new
             if fenced:
                 for job in new["jobs"]:
                     assert (await living.complete(job)).status == 200
-                said = await living.ack(*reports(new["uploads"]), store="uploads")
-                assert len(said.body["accepted"]) == 3
+                response = await living.ack(*reports(new["uploads"]), store="uploads")
+                assert len(response.body["accepted"]) == 3
             assert await wrongs(conn) == []
             await conn.close()
         await app.close()

@@ -162,12 +162,14 @@ async def test_a_server_that_comes_back_is_not_trampled_and_all_nodes_are_back_s
         await asyncio.sleep(1.0)
         refused, accepted = nodes.peak(down, up), nodes.peak(up, up + took + 1)
 
-    said = f"{refused:.1f} and {accepted:.1f} attempts per node and second, back in {took:.1f} s ({calm:.1f} when calm)"
-    print(said)
-    assert 0 < refused <= REFUSED, said
-    assert 0 < accepted <= ACCEPTED, said
+    message = (
+        f"{refused:.1f} and {accepted:.1f} attempts per node and second, back in {took:.1f} s ({calm:.1f} when calm)"
+    )
+    print(message)
+    assert 0 < refused <= REFUSED, message
+    assert 0 < accepted <= ACCEPTED, message
     # what takes long when nothing is wrong is not owed to the outage
-    assert took < BACK + 10 * calm, said
+    assert took < BACK + 10 * calm, message
 
 
 @pytest.mark.parametrize("pause", [0.0, 9.0], ids=["none", "far-too-long"])

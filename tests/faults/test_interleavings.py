@@ -41,16 +41,16 @@ async def interleavings(three: ThreeConnections) -> Interleavings:
     return Interleavings(three, lay)
 
 
-def is_true(form: Form, said: Any, after: dict[str, Any], prepared: PreparedJobs, *, passed_by: bool) -> bool:
+def is_true(form: Form, result: Any, after: dict[str, Any], prepared: PreparedJobs, *, passed_by: bool) -> bool:
     """Whether what the last one was told is what the tables say."""
     held = any(lease[0] == "the lease" for lease in after["leases"])
     over = {row[0]: row[1] for row in after["done"]}
     ready = {row[0] for row in after["ready"]}
-    told = {id - prepared.ids[0]: what for id, what in said.items()} if isinstance(said, dict) else {}
+    told = {id - prepared.ids[0]: what for id, what in result.items()} if isinstance(result, dict) else {}
     match form.act:
         case "heartbeat":
             # a lease that the first act holds is passed by; the next heartbeat hears what became of it
-            return said == [] if held or passed_by else bool(said == [prepared.token])
+            return result == [] if held or passed_by else bool(result == [prepared.token])
         case "cancel":
             ended = [at for at, what in told.items() if what == "cancelled"]
             asked = [at for at, what in told.items() if what == "asked"]
@@ -60,7 +60,7 @@ def is_true(form: Form, said: Any, after: dict[str, Any], prepared: PreparedJobs
         case "delete":
             return all(at not in after["jobs"] for at, what in told.items() if what == "deleted")
         case "ack" if form.name.startswith("in a transaction"):
-            return over.get(4) == "d" or said in (LEASE_LOST, "UniqueViolationError")
+            return over.get(4) == "d" or result in (LEASE_LOST, "UniqueViolationError")
         case "ack":
             # what was to be retried may since have been cancelled: somebody wished it before
             states = {"ok": "d", "failed": "f", "cancelled": "c"}

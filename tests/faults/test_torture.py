@@ -47,10 +47,10 @@ def chosen(*names):
 )
 async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, names):
     report = await torture(chosen(*names), seconds=SECONDS, seed=SEED, folder=tmp_path)
-    said = "\n".join(lines(report))
-    assert not report.broken, said
-    assert report.injections, said
-    assert report.effects > 100, said
+    text = "\n".join(lines(report))
+    assert not report.broken, text
+    assert report.injections, text
+    assert report.effects > 100, text
 
 
 @pytest.mark.timeout(900)
@@ -71,13 +71,13 @@ async def test_nothing_is_lost_nothing_doubled_and_everything_goes_on(tmp_path, 
 )
 async def test_without_a_guard_the_checker_notices(tmp_path, fault, guard):
     """A fault has to meet something at the wrong moment, so it may take more than one run."""
-    said = []
+    printed = []
     for seed in range(SEED, SEED + 3):
         report = await torture(chosen(fault), seconds=15, seed=seed, folder=tmp_path / str(seed), without=guard)
-        said += lines(report)
+        printed += lines(report)
         if report.noticed:
             return
-    raise AssertionError("\n".join(said))
+    raise AssertionError("\n".join(printed))
 
 
 def test_the_faults_are_listed_with_their_controls():
@@ -138,14 +138,14 @@ def command_line(pid: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--fault", "rain"), "there is no fault 'rain'; known are kill"),
         (("--fault", "restart", "--dsn", "postgresql://h:1/x"), "restart would harm a server that is not ours"),
         (("--fault", "kill", "--dsn", "postgresql:///x"), "the DSN has to name a host"),
     ],
 )
-def test_what_cannot_be_is_said(words, said):
+def test_what_cannot_be_is_said(words, message):
     with Command("torture", *words) as command:
         assert command.ends() == 2, command.output
-        assert said in command.output
+        assert message in command.output

@@ -95,9 +95,9 @@ async def test_an_act_waits_for_a_claim_and_takes_what_it_left(ten, statements, 
     await waits(conn, third)
     await claiming.commit()
 
-    said = await acting
+    response = await acting
     assert claimed == ten[:4]
-    assert said == dict.fromkeys(ten[:4], "running") | dict.fromkeys(ten[4:], DID[verb])
+    assert response == dict.fromkeys(ten[:4], "running") | dict.fromkeys(ten[4:], DID[verb])
     assert await misplaced(conn) == []
     assert await conn.fetchval("select count(*) from howdah.job where queue <> 'default' or priority <> 0") == (
         0 if verb == "delete" else 6
@@ -130,9 +130,9 @@ async def test_an_act_that_waited_for_a_cancel_leaves_the_cancelled_alone(ten, c
     await waits(conn, third)
     await cancelling.commit()
 
-    said = await acting
+    response = await acting
     ended = "deleted" if verb == "delete" else "over"
-    assert said == dict.fromkeys(ten[3:], DID[verb]) | {ten[4]: ended, ten[9]: ended}
+    assert response == dict.fromkeys(ten[3:], DID[verb]) | {ten[4]: ended, ten[9]: ended}
     assert await misplaced(conn) == []
     third.terminate()
 
@@ -147,10 +147,10 @@ async def test_a_cancel_that_waited_for_an_act_cancels_where_the_job_is_now(ten,
     await waits(conn, third)
     await acting.commit()
 
-    said = {row["id"]: row["result"] for row in await cancelling}
-    assert said[ten[7]] == "cancelled"
+    results = {row["id"]: row["result"] for row in await cancelling}
+    assert results[ten[7]] == "cancelled"
     if verb != "delete":
-        assert said[ten[4]] == "cancelled"
+        assert results[ten[4]] == "cancelled"
     assert await misplaced(conn) == []
     assert await conn.fetchval("select count(*) from howdah.ready where lo <= $1 and hi > $1", ten[4]) == 0
     third.terminate()

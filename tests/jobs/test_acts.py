@@ -45,7 +45,7 @@ async def shop(app):
     await app.close()
 
 
-def said(answers) -> dict[int, str]:
+def results_by_id(answers) -> dict[int, str]:
     return {each.id: each.result for each in answers}
 
 
@@ -87,7 +87,7 @@ async def test_delete_says_what_became_of_each_and_leaves_nothing_of_it(shop, co
         shop.gate.set()
 
     assert set(written) == {"job", "done", "attempt", "job_log", "progress", "run"}
-    assert said(answers) == dict.fromkeys(ids[:5], "deleted") | {running.id: "running", 999: "unknown"}
+    assert results_by_id(answers) == dict.fromkeys(ids[:5], "deleted") | {running.id: "running", 999: "unknown"}
     assert [each.did for each in answers] == [True] * 5 + [False] * 2
     assert await rows(conn, *ids[:5]) == {}
     assert [row.id for row in await shop.admin.list()] == [running.id, stays.id]
@@ -124,10 +124,10 @@ async def test_a_finished_job_of_an_open_lease_is_deleted_and_no_longer_counted(
     await conn.execute("update howdah.done set finished_at = now() - interval '2 minutes'")
     later = await shop.admin.delete([good])
 
-    assert said(answers) == {bad: "deleted", good: "fresh", runs: "running"}
+    assert results_by_id(answers) == {bad: "deleted", good: "fresh", runs: "running"}
     assert (slow.running, count.jobs) == (1, 1)
     assert [row.id for row in await shop.admin.list("running")] == [runs]
-    assert said(later) == {good: "deleted"}
+    assert results_by_id(later) == {good: "deleted"}
     await conn.execute("update howdah.lease set expires_at = now() - interval '1 s'")
     assert await conn.fetchrow("select leases, requeued from howdah.reset()") == (1, 1), "only the one that ran"
 
@@ -142,7 +142,7 @@ async def test_a_higher_priority_comes_first_and_the_others_keep_their_order(sho
     answers = await shop.admin.reprioritize([single.id, made[5], made[2], made[6]], 10)
     await drain(shop, slots=1)
 
-    assert said(answers) == dict.fromkeys([made[2], made[5], made[6], single.id], "reprioritized")
+    assert results_by_id(answers) == dict.fromkeys([made[2], made[5], made[6], single.id], "reprioritized")
     assert shop.order == [2, 5, 6, 8, 0, 1, 3, 4, 7]
     assert await conn.fetchval("select array_agg(priority order by id) from howdah.job") == [
         0,
@@ -188,7 +188,7 @@ async def test_only_waiting_jobs_can_be_rearranged(shop, verb, to, did):
         answers = await getattr(shop.admin, verb)([done.id, there.id, queued.id, running.id, 999], to)
         shop.gate.set()
 
-    assert said(answers) == {
+    assert results_by_id(answers) == {
         done.id: "over",
         there.id: "same",
         queued.id: did,

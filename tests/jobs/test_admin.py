@@ -263,9 +263,9 @@ async def test_retry_says_what_became_of_each(busy):
     await drain(busy)
     holder = await busy.tasks["poison"].using(key="k").enqueue()
 
-    said = await busy.admin.retry([done.id, failed.id, keyed.id, holder.id, 999])
+    result = await busy.admin.retry([done.id, failed.id, keyed.id, holder.id, 999])
 
-    assert {each.id: (each.result, each.did) for each in said} == {
+    assert {each.id: (each.result, each.did) for each in result} == {
         done.id: ("done", False),
         failed.id: ("queued", True),
         keyed.id: (f"key held by job {holder.id}", False),
@@ -280,11 +280,11 @@ async def test_cancel_says_what_became_of_each(busy):
     async with node(busy, queues={"slow": None}):
         await eventually(lambda: ids(busy, "running"))
         queued = await busy.tasks["send"].enqueue()
-        said = await busy.admin.cancel([running.id, queued.id, 999])
+        result = await busy.admin.cancel([running.id, queued.id, 999])
         again = await busy.admin.cancel([queued.id])
         await eventually(lambda: ids(busy, "cancelled", kind="wait"))
 
-    assert {each.id: each.result for each in said} == {running.id: "asked", queued.id: "cancelled", 999: "unknown"}
+    assert {each.id: each.result for each in result} == {running.id: "asked", queued.id: "cancelled", 999: "unknown"}
     assert [each.result for each in again] == ["over"]
 
 
@@ -312,9 +312,9 @@ async def test_many_are_retried_and_cancelled_by_filter(busy):
 async def test_more_ids_than_one_transaction_takes(busy):
     made = [each.id for each in await busy.enqueue_many(busy.tasks["send"].job() for _ in range(2200))]
 
-    said = await busy.admin.cancel(made)
+    result = await busy.admin.cancel(made)
 
-    assert [each.id for each in said] == made
+    assert [each.id for each in result] == made
     assert await busy.admin.list("queued") == []
 
 

@@ -45,13 +45,13 @@ def mixture(seed: int, count: int, *, only: tuple[str, ...] = ()) -> list[NewJob
     }
     jobs = []
     for n in range(count):
-        said = {name: dice.choice(some) for name, some in choices.items() if not only or name in only}
-        if not only and said["run_at"] is None and dice.random() < 0.2:
-            said["delay"] = dice.choice([0, 7200.0])
+        options = {name: dice.choice(some) for name, some in choices.items() if not only or name in only}
+        if not only and options["run_at"] is None and dice.random() < 0.2:
+            options["delay"] = dice.choice([0, 7200.0])
         if not only or "key" in only:
-            said["key"] = dice.choice([None, f"key {n}"])
+            options["key"] = dice.choice([None, f"key {n}"])
         text = dice.choice(["plain", "back\\\\slash", "\\n"])
-        jobs.append(NewJob(**{"kind": "one", **said}, payload=b'{"n":%d,"text":"%b"}' % (n, text.encode())))
+        jobs.append(NewJob(**{"kind": "one", **options}, payload=b'{"n":%d,"text":"%b"}' % (n, text.encode())))
     return jobs
 
 

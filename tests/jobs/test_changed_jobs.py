@@ -178,9 +178,9 @@ async def test_a_retry_of_an_end_that_is_another_one_now_is_left_alone(shop, con
 
     between(otherwise)
 
-    said = await shop.admin.retry_where()
+    result = await shop.admin.retry_where()
 
-    assert [each.result for each in said] == ["changed"]
+    assert [each.result for each in result] == ["changed"]
     assert await state(conn, id) == "cancelled"
 
 
@@ -200,9 +200,9 @@ async def test_a_row_carries_the_state_that_was_seen(shop, conn):
     seen = await shop.admin.list("failed")
     await conn.execute("select howdah.retry(array[$1::int8])", two)
 
-    said = await shop.admin.delete(seen)
+    result = await shop.admin.delete(seen)
 
-    assert {each.id: each.result for each in said} == {one: "deleted", two: "changed"}
+    assert {each.id: each.result for each in result} == {one: "deleted", two: "changed"}
     assert (await state(conn, one), await state(conn, two)) == (None, "queued")
 
 
@@ -210,9 +210,9 @@ async def test_ids_with_a_state_are_acted_on_in_that_state_only(shop, conn):
     bad = await failed(shop)
     waits = await shop.tasks["note"].enqueue(1)
 
-    said = await shop.admin.delete([bad, waits.id, 999], state="failed")
+    result = await shop.admin.delete([bad, waits.id, 999], state="failed")
 
-    assert {each.id: each.result for each in said} == {bad: "deleted", waits.id: "changed", 999: "unknown"}
+    assert {each.id: each.result for each in result} == {bad: "deleted", waits.id: "changed", 999: "unknown"}
 
 
 @pytest.mark.parametrize(("verb", "to", "did"), [("move", "other", "moved"), ("reprioritize", 7, "reprioritized")])
@@ -223,9 +223,9 @@ async def test_a_job_that_was_not_seen_waiting_is_not_rearranged(shop, conn, ver
     seen = [await shop.admin.get(id) for id in (bad, retried, runs, waits)]
     await conn.execute("select howdah.retry(array[$1::int8])", retried)
     act = getattr(shop.admin, verb)
-    said = {each.id: each.result for each in await act([*seen, ExpectedJob(999, "failed")], to)}
+    results = {each.id: each.result for each in await act([*seen, ExpectedJob(999, "failed")], to)}
 
-    assert said == {bad: "over", retried: "changed", runs: "running", waits: did, 999: "unknown"}
+    assert results == {bad: "over", retried: "changed", runs: "running", waits: did, 999: "unknown"}
     assert [each.result for each in await act([retried], to, state="queued")] == [did], "a state may be given with ids"
     with pytest.raises(ConfigError, match="only queued jobs"):
         await act([retried], to, state="failed")
@@ -252,10 +252,10 @@ async def race(shop, delete, rounds: int) -> tuple[int, int]:
 
         async def retry(ids=ids, go=go):
             await go.wait()
-            said = []
+            calls = []
             for start in range(0, len(ids), 10):
-                said += await shop.admin.retry(ids[start : start + 10])
-            return {each.id for each in said if each.result == "queued"}
+                calls += await shop.admin.retry(ids[start : start + 10])
+            return {each.id for each in calls if each.result == "queued"}
 
         retrying = asyncio.create_task(retry())
         go.set()

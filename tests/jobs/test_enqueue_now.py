@@ -62,7 +62,9 @@ async def test_each_is_told_once(work):
 async def test_the_bell_rings_while_somebody_sleeps(work, conn, database, asleep):
     listener = await asyncpg.connect(database.dsn)
     heard: list[str] = []
-    await listener.add_listener(await conn.fetchval("select howdah.channel()"), lambda *said: heard.append(said[-1]))
+    await listener.add_listener(
+        await conn.fetchval("select howdah.channel()"), lambda *notification: heard.append(notification[-1])
+    )
     await conn.fetch("select * from howdah.announce_sleep(array['default'], $1)", 600_000 if asleep else 0)
     await work.enqueue()
     await conn.execute("select pg_notify(howdah.channel(), 'the end')")

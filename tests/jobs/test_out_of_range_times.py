@@ -92,6 +92,6 @@ async def test_the_commands_show_such_a_row(app, work, conn, database):
     await conn.execute("update howdah.job set run_at = '9999-12-31 23:30-01'")
     await conn.execute("update howdah.later set due_at = '9999-12-31 23:30-01'")
     for command in (["jobs"], ["job", str(odd)], ["why", str(odd)]):
-        said = await asyncio.to_thread(CliRunner().invoke, main, [*command, "--dsn", database.dsn])
-        assert said.exit_code in (0, 1), said.output
-        assert not isinstance(said.exception, OverflowError)
+        result = await asyncio.to_thread(CliRunner().invoke, main, [*command, "--dsn", database.dsn])
+        assert result.exit_code in (0, 1), result.output
+        assert not isinstance(result.exception, OverflowError)

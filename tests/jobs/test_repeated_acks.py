@@ -189,9 +189,9 @@ async def test_a_release_of_a_lease_that_waits_for_a_success(direct, store, comm
 async def test_a_success_reported_after_the_same_job_was_handed_back(conn, store, guarded):
     one, _two = await store.claim(2, {})
     await acked(conn, ended(one, Outcome.RELEASED))
-    said = await acked(conn, ended(one), statements=STATEMENTS if guarded else without(GONE))
+    result = await acked(conn, ended(one), statements=STATEMENTS if guarded else without(GONE))
 
-    assert (said == []) == guarded
+    assert (result == []) == guarded
     assert (await wrongs(conn) == []) == guarded
 
 

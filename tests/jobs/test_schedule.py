@@ -16,8 +16,8 @@ AHEAD = timedelta(seconds=2)
 SECOND = timedelta(seconds=1)
 
 
-def schedule(cron="* * * * *", **said):
-    return Schedule(name="s", job=NewJob(kind="tick"), cron=cron, **said)
+def schedule(cron="* * * * *", **options):
+    return Schedule(name="s", job=NewJob(kind="tick"), cron=cron, **options)
 
 
 def due(each, ago, now=NOW):
@@ -116,16 +116,16 @@ def test_a_job_that_could_not_be_enqueued_is_refused_at_its_declaration(job, wor
 
 def test_a_declaration_is_the_same_for_the_same_words_only():
     job = NewJob(kind="k", payload=b'{"n": 1}', trace="one")
-    said = {"name": "s", "job": job, "cron": "* * * * *"}
-    same = Schedule(**{**said, "job": NewJob(kind="k", payload=b'{"n": 1}', trace="two")})
+    options = {"name": "s", "job": job, "cron": "* * * * *"}
+    same = Schedule(**{**options, "job": NewJob(kind="k", payload=b'{"n": 1}', trace="two")})
     others = [
         {"cron": "*/2 * * * *"},
         {"zone": "Europe/Berlin"},
         {"missed": "all"},
         *({"job": NewJob(**{"kind": "k", "payload": b'{"n": 1}', **change})} for change in CHANGES),
     ]
-    assert Schedule(**said).declaration == same.declaration
-    assert len({Schedule(**{**said, **each}).declaration for each in [{}, *others]}) == len(others) + 1
+    assert Schedule(**options).declaration == same.declaration
+    assert len({Schedule(**{**options, **each}).declaration for each in [{}, *others]}) == len(others) + 1
 
 
 CHANGES = [

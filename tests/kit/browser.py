@@ -48,7 +48,7 @@ class Tab:
         self.expected: list[str] = []
         """Parts of complaints that belong to the test."""
         page.set_default_timeout(PATIENCE)
-        page.on("console", lambda said: self._note(said.text) if said.type in ("error", "warning") else None)
+        page.on("console", lambda message: self._note(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self._note(str(error)))
         page.on("dialog", self._dialog)
 

@@ -102,10 +102,10 @@ def alive(pid: int) -> bool:
 def eventually(check: Callable[[], Any], seconds: float = PATIENCE, why: Callable[[], str] = str) -> Any:
     """Wait until ``check`` is true; returns what it said."""
     until = time.monotonic() + seconds
-    while not (said := check()):
+    while not (result := check()):
         assert time.monotonic() < until, f"did not come true within {seconds} s\n{why()}"
         time.sleep(0.02)
-    return said
+    return result
 
 
 class Jobs:

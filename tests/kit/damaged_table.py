@@ -116,5 +116,5 @@ class DamagedTable:
 def noisy(caplog: Any) -> list[Any]:
     """What was said more than once within a second: outages by their names, lost rows by the reason."""
     lines = [record for record in caplog.records if record.name == "howdah" and record.levelname != "INFO"]
-    said = Counter((int(line.created), line.msg, line.args[0 if "failed (" in line.msg else -1]) for line in lines)
-    return [what for what, times in said.items() if times > 1]
+    counts = Counter((int(line.created), line.msg, line.args[0 if "failed (" in line.msg else -1]) for line in lines)
+    return [what for what, times in counts.items() if times > 1]

@@ -62,7 +62,7 @@ class World(Protocol):
     async def wrongs(self, conn: Any) -> list[str]:
         """The invariants that are violated."""
 
-    def wrong_answer(self, form: Form, said: Any) -> str | None:
+    def wrong_answer(self, form: Form, result: Any) -> str | None:
         """What is wrong with an answer, whatever else happened."""
 
 
@@ -83,11 +83,11 @@ class RunningOperation:
 
     form: Form
     ending: str
-    said: Any = None
+    result: Any = None
     error: BaseException | None = None
 
     def __str__(self) -> str:
-        return f"[{self.form}, ends by {self.ending}: {self.error or self.said}]"
+        return f"[{self.form}, ends by {self.ending}: {self.error or self.result}]"
 
     @property
     def took(self) -> bool:
@@ -195,7 +195,7 @@ class Explorer:
 
     async def _do(self, prepared: Any, doing: RunningOperation, conn: Any) -> None:
         try:
-            doing.said = await doing.form.do(prepared, conn)
+            doing.result = await doing.form.do(prepared, conn)
         except (asyncpg.PostgresError, KeyHeld) as error:
             doing.error = error
             self.errors[f"{type(error).__name__} of {doing.form}"] += 1
@@ -204,7 +204,7 @@ class Explorer:
 
     async def _judge(self, prepared: Any, case: str, doings: Sequence[RunningOperation]) -> Finding | None:
         wrong = [f"{doing.form} raised {doing.error!r}" for doing in doings if not _is_legal(doing)]
-        answers = [self._world.wrong_answer(doing.form, doing.said) for doing in doings if doing.said is not None]
+        answers = [self._world.wrong_answer(doing.form, doing.result) for doing in doings if doing.result is not None]
         wrong += [answer for answer in answers if answer]
         left = [await self._world.summary(self._watch)]
         wrong += await self._world.wrongs(self._watch)

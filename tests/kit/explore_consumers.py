@@ -218,5 +218,5 @@ class Log:
                 pass
         return wrong
 
-    def wrong_answer(self, form: Form, said: Any) -> str | None:
+    def wrong_answer(self, form: Form, result: Any) -> str | None:
         return None

@@ -197,13 +197,13 @@ class Jobs:
             *(row[0] for row in await conn.fetch(WRONG, [self.ground.unheard])),
         ]
 
-    def wrong_answer(self, form: Form, said: Any) -> str | None:
+    def wrong_answer(self, form: Form, result: Any) -> str | None:
         """An enqueue names a job; a delete removes only what is as it was seen."""
-        if form.act == "enqueue" and not all(said):
-            return f"{form} answered {said}"
-        if form.act == "delete" and isinstance(said, dict):
+        if form.act == "enqueue" and not all(result):
+            return f"{form} answered {result}"
+        if form.act == "delete" and isinstance(result, dict):
             assert self.ground is not None
-            for id, (what, was) in said.items():
+            for id, (what, was) in result.items():
                 if what == "deleted" and was != SEEN[self.ground.ids.index(id)]:
                     return f"{form} deleted job {id}, which was {was}"
         return None

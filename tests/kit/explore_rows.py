@@ -81,5 +81,5 @@ class Table:
         twice = await conn.fetch("select id from effect group by id having count(*) > 1")
         return [*await self.ground.wrongs(conn), *(f"row {row['id']} took effect twice" for row in twice)]
 
-    def wrong_answer(self, form: Form, said: Any) -> str | None:
+    def wrong_answer(self, form: Form, result: Any) -> str | None:
         return None

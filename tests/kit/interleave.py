@@ -114,14 +114,14 @@ async def meet(three: ThreeConnections, first: Operation, second: Operation, *, 
     opened = three.one.transaction()
     await opened.start()
     try:
-        said = await first(three.one)
+        result = await first(three.one)
         running = asyncio.ensure_future(result_of(second(three.other)))
         waited = await _waits(three, running)
     except BaseException:
         await opened.rollback()
         raise
     await (opened.commit() if commit else opened.rollback())
-    return InterleavingResult(said, await asyncio.wait_for(running, PATIENCE), waited)
+    return InterleavingResult(result, await asyncio.wait_for(running, PATIENCE), waited)
 
 
 async def _waits(three: ThreeConnections, running: asyncio.Future[Any]) -> bool:

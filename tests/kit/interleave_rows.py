@@ -108,8 +108,8 @@ def claiming(most: int) -> Any:
 def acking(states: dict[int, tuple[str, float | None]]) -> Any:
     async def do(rows: PreparedRows, conn: Any) -> dict[int, str]:
         told = [(id, TOKEN, state, delay, None) for id, (state, delay) in states.items()]
-        said = await conn.fetch(rows.plan.sql["ack"], *columns(told, 5))
-        return {row["id"]: row["state"] for row in said}
+        answer_rows = await conn.fetch(rows.plan.sql["ack"], *columns(told, 5))
+        return {row["id"]: row["state"] for row in answer_rows}
 
     return do
 
@@ -126,8 +126,8 @@ async def reset(rows: PreparedRows, conn: Any) -> list[tuple[int, str]]:
     seen = await conn.fetch(HEARD)
     ids, tokens, heard = ([row[name] for row in seen] for name in ("id", "lease_token", "heard"))
     now = await conn.fetchval("select extract(epoch from clock_timestamp())::float8")
-    said = await conn.fetch(rows.plan.sql["reset"], ids, tokens, heard, now, STALLED, RESETS, "stalled")
-    return sorted((row["id"], row["state"]) for row in said)
+    answer_rows = await conn.fetch(rows.plan.sql["reset"], ids, tokens, heard, now, STALLED, RESETS, "stalled")
+    return sorted((row["id"], row["state"]) for row in answer_rows)
 
 
 async def cancel(rows: PreparedRows, conn: Any) -> list[int]:

@@ -110,7 +110,7 @@ class StatementMeter:
         try:
             await self.conn.execute(f"prepare hot as {self._sql.get(verb, verb)}")
             first = await self.conn.fetch(TABLES)
-            said = await self.conn.fetchval(f"explain (analyze, buffers, timing off, format json) execute hot{values}")
+            plan = await self.conn.fetchval(f"explain (analyze, buffers, timing off, format json) execute hot{values}")
             then = await self.conn.fetch(TABLES)
             await self.conn.execute("deallocate hot")
         finally:
@@ -118,7 +118,7 @@ class StatementMeter:
         old = {row["relname"]: row for row in first}
         walked = {row["relname"]: row["walked"] - since(old, row, "walked") for row in then}
         return StatementCost(
-            pages=pages(json.loads(said)[0]["Plan"]),
+            pages=pages(json.loads(plan)[0]["Plan"]),
             rows=sum(row["rows"] - since(old, row, "rows") for row in then),
             walked={name: rows for name, rows in walked.items() if rows > FEW and name.startswith(GROWS)},
         )

@@ -202,43 +202,43 @@ class Model:
     # ---------------------------------------------------------------- people
 
     def cancel(self, ids: Iterable[int]) -> dict[int, str]:
-        said = {}
+        results = {}
         for id in sorted(set(ids)):
             job = self.jobs.get(id)
             if job is None or job.location == "done":
-                said[id] = "unknown" if job is None else "over"
+                results[id] = "unknown" if job is None else "over"
             elif job.location == "lease":
-                job.wish, said[id] = True, "asked"
+                job.wish, results[id] = True, "asked"
             else:
                 self._over(job, "c", None)
-                said[id] = "cancelled"
-        return said
+                results[id] = "cancelled"
+        return results
 
     def retry(self, ids: Iterable[int]) -> dict[int, str]:
-        said = {}
+        results = {}
         for id in sorted(set(ids)):
             job = self.jobs.get(id)
             if job is None or job.location != "done" or job.state == "d":
-                said[id] = "unknown" if job is None else "live" if job.location != "done" else "done"
+                results[id] = "unknown" if job is None else "live" if job.location != "done" else "done"
             elif holder := self.live_key(job.key):
-                said[id] = f"key held by job {holder.id}"
+                results[id] = f"key held by job {holder.id}"
             else:
                 job.location, job.used, job.state, job.node, job.wish = "ready", 0, None, None, False
-                said[id] = "queued"
-        return said
+                results[id] = "queued"
+        return results
 
     def delete(self, ids: Iterable[int]) -> dict[int, str]:
-        said = {}
+        results = {}
         for id in sorted(set(ids)):
             job = self.jobs.get(id)
             if job is None or job.location == "lease":
-                said[id] = "unknown" if job is None else "running"
+                results[id] = "unknown" if job is None else "running"
             elif job.state == "d" and any(id in lease.names for lease in self.leases.values()):
-                said[id] = "fresh"
+                results[id] = "fresh"
             else:
                 del self.jobs[id]
-                said[id] = "deleted"
-        return said
+                results[id] = "deleted"
+        return results
 
     def prune(self) -> int:
         """What is over goes, but for what a lease still names: its outcome may be reported once more."""

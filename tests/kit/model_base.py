@@ -63,9 +63,9 @@ class Moves(RuleBasedStateMachine):
         except Exception as error:
             raise Wrong(f"this must not be raised: {error!r}") from error
 
-    def _agree(self, expected: Any, said: Any) -> None:
-        if expected != said:
-            raise Wrong(f"was told {said}, should be {expected}")
+    def _agree(self, expected: Any, result: Any) -> None:
+        if expected != result:
+            raise Wrong(f"was told {result}, should be {expected}")
 
     def _either(self, answered: bool, after: Model) -> None:
         """It happened; when no answer came, it may also not have happened."""

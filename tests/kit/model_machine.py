@@ -105,9 +105,9 @@ class JobStateMachine(OperatorMoves):
             side.unsaid = None
             return
         # not the same ones: the store notes in them what became of each
-        said = [Ack(ack.job, ack.outcome, 1, delay=ack.delay) for ack in acks]
-        plain = [ack for ack in said if ack.outcome is Outcome.OK and ack.job.key is None]
-        other = [ack for ack in said if ack not in plain]
+        acks_sent = [Ack(ack.job, ack.outcome, 1, delay=ack.delay) for ack in acks]
+        plain = [ack for ack in acks_sent if ack.outcome is Outcome.OK and ack.job.key is None]
+        other = [ack for ack in acks_sent if ack not in plain]
         tokens = {ack.job.token for ack in plain}
         half, full = self.model.copy(), self.model.copy()
         half.ack(side.node, other, [token for token in finished if token not in tokens])
@@ -131,9 +131,9 @@ class JobStateMachine(OperatorMoves):
         job = list(side.jobs.values())[index % len(side.jobs)]
         after = self.model.copy()
         committed = after.transact(side.node, job.token, job.id)
-        answered, said = self._attempt(lambda: transact(side, job), fault, BROKEN_OFF)
+        answered, result = self._attempt(lambda: transact(side, job), fault, BROKEN_OFF)
         if answered:
-            self._agree("done" if committed else "lost", said)
+            self._agree("done" if committed else "lost", result)
             finished = side.count([job])
             side.unsaid = ([], finished) if finished else None
         else:  # as a worker does: the attempt goes back uncharged, unless it was committed after all
@@ -172,9 +172,9 @@ class JobStateMachine(OperatorMoves):
     def reset(self, at: int, fault: Fault) -> None:
         after = self.model.copy()
         expected = after.reset()
-        answered, said = self._attempt(self.world.sides[at].store.reset, fault)
+        answered, result = self._attempt(self.world.sides[at].store.reset, fault)
         if answered:
-            self._agree(expected, said)
+            self._agree(expected, result)
         self._either(answered, after)
 
     @precondition(lambda self: self._busy())

@@ -70,9 +70,9 @@ class OperatorMoves(Moves):
     def _act(self, verb: str, ids: Sequence[int], fault: Fault) -> None:
         after = self.model.copy()
         expected = getattr(after, verb)(ids)
-        answered, said = self._attempt(lambda: getattr(self.world.admin, verb)(ids), fault)
+        answered, results = self._attempt(lambda: getattr(self.world.admin, verb)(ids), fault)
         if answered:
-            self._agree(expected, {each.id: each.result for each in said})
+            self._agree(expected, {each.id: each.result for each in results})
         self._either(answered, after)
 
     # ---------------------------------------------------------------- what happens now and then
@@ -89,9 +89,9 @@ class OperatorMoves(Moves):
         after, was = self.model.copy(), queue in self.model.paused
         after.paused ^= {queue}
         act = self.world.admin.resume if was else self.world.admin.pause
-        answered, said = self._attempt(lambda: act(queue), fault)
+        answered, result = self._attempt(lambda: act(queue), fault)
         if answered:
-            self._agree(True if was else None, said)
+            self._agree(True if was else None, result)
         self._either(answered, after)
 
     def _prune(self, _at: int, fault: Fault) -> None:
@@ -101,9 +101,9 @@ class OperatorMoves(Moves):
         after = self.model.copy()
         pruned = after.prune()
         given = (STATEMENTS["prune_rows"], TOMORROW, TOMORROW, 1000, None, None, None, None)
-        answered, said = self._attempt(lambda: self.world.upkeep.fetchval(*given), fault)
+        answered, result = self._attempt(lambda: self.world.upkeep.fetchval(*given), fault)
         if answered:
-            self._agree(pruned, said)
+            self._agree(pruned, result)
         self._either(answered, after)
 
     def _release(self, at: int, fault: Fault) -> None:

@@ -50,11 +50,11 @@ async def drain(app: Howdah, **options: Any) -> None:
 async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
     """Wait until ``check`` is true; returns what it said."""
     until = time.monotonic() + seconds
-    while not (said := await check()):
+    while not (result := await check()):
         if time.monotonic() > until:
             raise AssertionError(f"did not come true within {seconds} s")
         await asyncio.sleep(0.02)
-    return said
+    return result
 
 
 async def job(conn: Any, id: int) -> Any:

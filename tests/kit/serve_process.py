@@ -113,10 +113,10 @@ class ControlPlaneProcesses:
 
     def begins(self, id: int) -> None:
         """Wait until its handler runs; that it is claimed is not enough."""
-        eventually(lambda: f"begin {id}" in self.said)
+        eventually(lambda: f"begin {id}" in self.lines)
 
     @property
-    def said(self) -> list[str]:
+    def lines(self) -> list[str]:
         """What handlers noted."""
         return self.notes.read_text().splitlines() if self.notes.exists() else []
 

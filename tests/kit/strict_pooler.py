@@ -52,8 +52,8 @@ class StrictPooler:
         names = body[4:].split(b"\0")[0:-2:2] if int.from_bytes(body[:4], "big") == 196608 else []
         for name in names:
             if name.decode().lower() not in TAKEN:
-                said = b"SFATAL\0C08P01\0Munsupported startup parameter: " + name + b"\0\0"
-                writer.write(b"E" + (len(said) + 4).to_bytes(4, "big") + said)
+                error_response = b"SFATAL\0C08P01\0Munsupported startup parameter: " + name + b"\0\0"
+                writer.write(b"E" + (len(error_response) + 4).to_bytes(4, "big") + error_response)
                 await writer.drain()
                 return
         from_server, to_server = await asyncio.open_unix_connection(self._server)

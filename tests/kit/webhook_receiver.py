@@ -25,7 +25,7 @@ class ReceivedRequest:
     body: bytes
 
     @property
-    def said(self) -> Any:
+    def content(self) -> Any:
         return json.loads(self.body)
 
 
@@ -58,7 +58,7 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/hooks?key=in-the-url"
 
     def events(self) -> list[str]:
-        return [letter.said["event"] for letter in self.heard]
+        return [letter.content["event"] for letter in self.heard]
 
     def __enter__(self) -> Receiver:
         return self

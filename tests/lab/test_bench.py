@@ -61,11 +61,11 @@ def schema(database: Database) -> BenchSchema:
 
 @pytest.mark.stories
 def test_every_scenario_gives_figures_as_json_and_leaves_nothing_behind(database: Database) -> None:
-    said = bench(*TINY, "--json", "--dsn", database.dsn)
+    outcome = bench(*TINY, "--json", "--dsn", database.dsn)
 
-    report = json.loads(said.stdout)
+    report = json.loads(outcome.stdout)
     assert {result["scenario"]: result["error"] for result in report["scenarios"] if result["error"]} == {}
-    assert said.exit_code == 0
+    assert outcome.exit_code == 0
     assert {"howdah", "python", "uvloop", "postgresql", "cores", "settings"} <= report["place"].keys()
     assert {"fsync", "synchronous_commit"} <= report["place"]["settings"].keys()
     results = {result["scenario"]: result for result in report["scenarios"] if result["system"] == OURS}
@@ -100,21 +100,21 @@ def test_every_scenario_gives_figures_as_json_and_leaves_nothing_behind(database
 
 
 def test_without_a_dsn_it_brings_its_own_postgresql_and_prints_a_table() -> None:
-    said = bench(*TINY, "--rounds", "1", "--scenario", "drain")
+    result = bench(*TINY, "--rounds", "1", "--scenario", "drain")
 
-    assert said.exit_code == 0, said.output
-    assert "fsync on, synchronous_commit on" in said.stdout
-    assert "PostgreSQL" in said.stdout
-    heading, first, *_ = said.stdout.partition("\n\n")[2].splitlines()
+    assert result.exit_code == 0, result.output
+    assert "fsync on, synchronous_commit on" in result.stdout
+    assert "PostgreSQL" in result.stdout
+    heading, first, *_ = result.stdout.partition("\n\n")[2].splitlines()
     assert heading.split() == ["scenario", "jobs", "figure", "median", "low", "high", "unit"]
     assert first.split()[:5] == ["drain", "100", "async", "handlers", "that"]
 
 
 def test_a_schema_that_is_not_its_own_is_left_alone(database: Database) -> None:
-    said = bench(*TINY, "--dsn", database.dsn, "--schema", "howdah")
+    result = bench(*TINY, "--dsn", database.dsn, "--schema", "howdah")
 
-    assert said.exit_code == 2
-    assert "was not made by a benchmark" in said.stderr
+    assert result.exit_code == 2
+    assert "was not made by a benchmark" in result.stderr
     assert "howdah" in schemas(database)
 
 
@@ -179,10 +179,10 @@ def test_what_cannot_be_measured_here_is_left_out_with_a_word_and_is_no_failure(
 
     monkeypatch.setitem(SCENARIOS, "rival", replace(SCENARIOS["rival"], measure=leave_out))
 
-    said = bench(*TINY, "--scenario", "rival", "--dsn", database.dsn)
+    result = bench(*TINY, "--scenario", "rival", "--dsn", database.dsn)
 
-    assert said.exit_code == 0
-    assert "rival was left out: it needs a full moon" in said.stdout
+    assert result.exit_code == 0
+    assert "rival was left out: it needs a full moon" in result.stdout
 
 
 @pytest.mark.anyio
@@ -205,10 +205,10 @@ async def test_a_scenario_that_fails_is_shown_and_the_next_one_runs(database: Da
 def test_a_failed_scenario_is_exit_code_1(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCENARIOS, "drain", replace(SCENARIOS["drain"], measure=fail))
 
-    said = bench(*TINY, "--scenario", "drain", "--dsn", database.dsn)
+    result = bench(*TINY, "--scenario", "drain", "--dsn", database.dsn)
 
-    assert said.exit_code == 1
-    assert "drain failed: CheckFailed: two and two are five" in said.stdout
+    assert result.exit_code == 1
+    assert "drain failed: CheckFailed: two and two are five" in result.stdout
 
 
 def figures(result: dict[str, Any]) -> dict[str, Any]:

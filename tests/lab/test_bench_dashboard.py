@@ -23,9 +23,9 @@ TINY = ("--scenario", "dashboard", "--jobs", "100", "--rounds", "1", "--json")
 
 
 def bench(database: Database) -> dict[str, dict[str, Any]]:
-    said = CliRunner().invoke(main, ["bench", *TINY, "--dsn", database.dsn])
-    assert said.exit_code == 0, said.output
-    [result] = json.loads(said.stdout)["scenarios"]
+    outcome = CliRunner().invoke(main, ["bench", *TINY, "--dsn", database.dsn])
+    assert outcome.exit_code == 0, outcome.output
+    [result] = json.loads(outcome.stdout)["scenarios"]
     return {figure["name"]: figure for figure in result["figures"]}
 
 

@@ -117,8 +117,8 @@ def test_the_file_has_every_run_and_a_summary_and_can_be_continued(tmp_path: Pat
 
     summary.save(made, tmp_path / "results.json")
 
-    said = json.loads((tmp_path / "results.json").read_text())
-    [drain, append] = said["scenarios"]
+    parsed = json.loads((tmp_path / "results.json").read_text())
+    [drain, append] = parsed["scenarios"]
     assert (drain["scenario"], drain["system"], drain["figures"][0]["name"]) == (
         "drain",
         OURS,

@@ -42,7 +42,7 @@ def test_what_server_it_is(number: int, standby: bool, verdict: str, fix: str | 
 
 
 @pytest.mark.parametrize(
-    ("skew", "took", "said"),
+    ("skew", "took", "fact"),
     [
         (0.0, 0.0, "within 0.001 s of this machine"),
         (0.9, 0.0, "within 0.900 s of this machine"),
@@ -51,11 +51,11 @@ def test_what_server_it_is(number: int, standby: bool, verdict: str, fix: str | 
         (1.5, 2.0, "within 0.500 s of this machine"),  # somewhere within the time it took to ask
     ],
 )
-def test_clocks_that_differ(skew: float, took: float, said: str) -> None:
+def test_clocks_that_differ(skew: float, took: float, fact: str) -> None:
     found = doctor_server.check_clock(NOON + timedelta(seconds=skew), NOON, NOON + timedelta(seconds=took))
 
-    assert found.fact == said
-    assert found.verdict == ("ok" if said.startswith("within") else "warn")
+    assert found.fact == fact
+    assert found.verdict == ("ok" if fact.startswith("within") else "warn")
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])

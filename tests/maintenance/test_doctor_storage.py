@@ -150,8 +150,8 @@ async def test_many_dead_rows(database: Database, conn: Any, monkeypatch: pytest
     await conn.execute("update howdah.hold set reason = 'now'")
 
     async def found() -> Finding | None:
-        [said] = await examine(database, "vacuum")
-        return said if said.verdict == "warn" else None
+        [finding] = await examine(database, "vacuum")
+        return finding if finding.verdict == "warn" else None
 
     many = await eventually(found, 30)  # counters arrive a little later
 
@@ -216,5 +216,5 @@ def pid(conn: Any) -> int:
 
 def with_role(dsn: str, role: str) -> str:
     parts = urlsplit(dsn)
-    said = f"options=-crole%3D{role.replace(' ', '%5C%20')}"
-    return urlunsplit(parts._replace(query="&".join(filter(None, [parts.query, said]))))
+    options = f"options=-crole%3D{role.replace(' ', '%5C%20')}"
+    return urlunsplit(parts._replace(query="&".join(filter(None, [parts.query, options]))))

@@ -24,9 +24,9 @@ async def repair(database, monkeypatch):
 
 @pytest.fixture
 def heard():
-    said = []
-    unsubscribe = telemetry.subscribe(lambda name, facts: said.append(facts) if name == "job.repair" else None)
-    yield said
+    events = []
+    unsubscribe = telemetry.subscribe(lambda name, facts: events.append(facts) if name == "job.repair" else None)
+    yield events
     unsubscribe()
 
 

@@ -80,8 +80,8 @@ async def test_each_loss_is_charged_until_no_attempt_is_left(note, conn):
 async def test_a_lost_job_that_somebody_cancelled_is_cancelled(app, note, conn):
     made = await note.enqueue(1)
     await conn.execute("delete from howdah.ready")
-    [said] = await app.admin.cancel([made.id])
-    assert said.result == "asked"
+    [cancelled] = await app.admin.cancel([made.id])
+    assert cancelled.result == "asked"
     assert (await conn.fetchrow(RESULT))["requeued"] == 1
     await conn.fetchrow("select * from howdah.reset()")
 

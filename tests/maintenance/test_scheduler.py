@@ -262,9 +262,9 @@ async def test_a_schedule_the_database_refuses_is_alone(conn, database, app, cap
     await eventually(fires)
     fired = await slots(conn)
     assert {fired.count(each) for each in fired[:-2]} == {2}
-    said = [each.getMessage() for each in caplog.records if "'bad'" in each.getMessage()]
-    assert len(said) == 1
-    assert "could not enqueue its job" in said[0]
+    messages = [each.getMessage() for each in caplog.records if "'bad'" in each.getMessage()]
+    assert len(messages) == 1
+    assert "could not enqueue its job" in messages[0]
     found = [each for each in await Doctor(database).examine() if each.name == "schedules"]
     assert [each.verdict for each in found] == ["bad"]
     assert "'bad' could not enqueue its job" in found[0].fact

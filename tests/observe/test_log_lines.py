@@ -35,18 +35,18 @@ def stream() -> Iterator[io.StringIO]:
 
 def lines(stream: io.StringIO, text: str = "") -> list[Line]:
     """Howdah's own lines with ``text`` in them."""
-    said = [json.loads(line) for line in stream.getvalue().splitlines()]
-    return [line for line in said if line["logger"] == "howdah" and text in line["message"]]
+    parsed_lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [line for line in parsed_lines if line["logger"] == "howdah" and text in line["message"]]
 
 
 async def one(stream: io.StringIO, text: str) -> Line:
     """The one line with ``text``, once it is there."""
 
-    async def said() -> Line | None:
+    async def first_line() -> Line | None:
         found = lines(stream, text)
         return found[0] if found else None
 
-    found: Line = await eventually(said)
+    found: Line = await eventually(first_line)
     assert len(lines(stream, text)) == 1
     return found
 
@@ -136,9 +136,9 @@ def test_a_flood_is_bounded_but_a_halt_is_always_said(stream: io.StringIO) -> No
     failures.on_event("consumer.halt", facts)
     failures.sum_up()
 
-    said = lines(stream, "Mail#3")
-    assert 20 <= len(said) <= 61
-    assert "HALTED" in said[-1]["message"]
+    written = lines(stream, "Mail#3")
+    assert 20 <= len(written) <= 61
+    assert "HALTED" in written[-1]["message"]
     assert sum(line.get("suppressed", 1) for line in lines(stream)) == 1001
 
 

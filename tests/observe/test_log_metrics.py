@@ -91,7 +91,7 @@ async def test_a_consumer_that_halts_falls_behind_and_the_node_stays_ready(app: 
         last = await append(app, 5)
         found = await counted(observed, halted=1, failures_total=3)
         await eventually(lambda: _is_ready(observed))
-        status, said = await asyncio.to_thread(get, observed.port, "/readyz")
+        status, body = await asyncio.to_thread(get, observed.port, "/readyz")
         _, alive = await asyncio.to_thread(get, observed.port, "/livez")
         await app.log.admin.reset("Billing", last)
         await counted(observed, halted=0, lag_events=0)
@@ -100,7 +100,7 @@ async def test_a_consumer_that_halts_falls_behind_and_the_node_stays_ready(app: 
     assert (of(found, "lag_events"), of(found, "events_total")) == (5, 0)
     assert of(found, "lag_seconds") > 0
     assert (of(found, "halted", "Mail"), of(found, "failures_total", "Mail")) == (0, 0)
-    assert (status, said, alive) == (200, "ok\nhalted consumers: Billing\n", "ok\n")
+    assert (status, body, alive) == (200, "ok\nhalted consumers: Billing\n", "ok\n")
     assert after == (200, "ok\n")
 
 

@@ -60,14 +60,14 @@ async def test_failures_of_a_real_node_are_logged_as_json(app: Howdah, stream: i
     await drain(app)
     stop()
 
-    said = lines(stream)
-    mine = [(line["job"], line["kind"], line["attempt"], line["queue"]) for line in said if line["logger"] == "mine"]
+    written = lines(stream)
+    mine = [(line["job"], line["kind"], line["attempt"], line["queue"]) for line in written if line["logger"] == "mine"]
     assert sorted(mine) == [
         (first.id, "fails", 1, "default"),
         (first.id, "fails", 2, "default"),
         (second.id, "poisons", 1, "mail"),
     ]
-    failures = {line["outcome"]: line for line in said if "outcome" in line}
+    failures = {line["outcome"]: line for line in written if "outcome" in line}
     assert failures["retry"]["level"] == "WARNING"
     assert failures["retry"]["error"] == "ValueError"
     assert "me:***@db" in failures["retry"]["message"]
@@ -101,10 +101,10 @@ def test_a_flood_of_failures_is_bounded_and_counted(stream: io.StringIO) -> None
     failures.sum_up()
     failures.sum_up()
 
-    said = lines(stream)
-    assert 20 <= len(said) <= 60
-    assert said[-1]["message"].endswith("more failures were not logged one by one")
-    assert sum(line.get("suppressed", 1) for line in said) == 5000
+    written = lines(stream)
+    assert 20 <= len(written) <= 60
+    assert written[-1]["message"].endswith("more failures were not logged one by one")
+    assert sum(line.get("suppressed", 1) for line in written) == 5000
 
 
 def test_the_rest_of_a_flood_is_summed_up_by_whatever_happens_next(

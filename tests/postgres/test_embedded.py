@@ -50,8 +50,8 @@ def test_every_driver_accepts_the_dsn(shared):
     assert int(asyncio.run(version())) // 10000 == shared.major
     assert works(shared.dsn)
     if psql := shutil.which("psql"):
-        said = subprocess.run([psql, shared.dsn, "-Atc", "select current_user"], capture_output=True, text=True)
-        assert said.stdout == "postgres\n"
+        result = subprocess.run([psql, shared.dsn, "-Atc", "select current_user"], capture_output=True, text=True)
+        assert result.stdout == "postgres\n"
 
 
 def test_the_dsn_of_another_database_is_escaped(shared):

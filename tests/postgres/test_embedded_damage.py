@@ -47,9 +47,9 @@ def test_a_damaged_folder_is_named_and_left_as_it_is(directory):
     text = path.read_text()
     files = sorted(path.parent.rglob("*"))
 
-    for damage, said in [("", "is empty"), ("eighteen\n", "is not a number")]:
+    for damage, problem in [("", "is empty"), ("eighteen\n", "is not a number")]:
         path.write_text(damage)
-        with pytest.raises(ConfigError, match=f"PG_VERSION {said}, so the data beside it is not opened; restore"):
+        with pytest.raises(ConfigError, match=f"PG_VERSION {problem}, so the data beside it is not opened; restore"):
             embedded.start(directory / "pg")
     path.rename(directory / "version")
     with pytest.raises(ConfigError, match="PG_VERSION is missing, so the data beside it is not opened; restore"):

@@ -185,9 +185,9 @@ async def test_a_database_of_a_development_version_before_0_2_is_refused_and_not
     for act in (migrate.migrate, migrate.check, migrate.plan):
         with pytest.raises(SchemaError, match=r"by a development version of Howdah before 0\.2") as refusal:
             await act(direct)
-        said, code = explain(refusal.value)
+        message, code = explain(refusal.value)
         assert code == 4
-        assert "cannot be upgraded, nothing was changed; create a new database, or use another schema" in said
+        assert "cannot be upgraded, nothing was changed; create a new database, or use another schema" in message
     with pytest.raises(SchemaError, match="cannot be upgraded"):
         await app.work()
     [finding] = [each for each in await Doctor(direct).examine() if each.name == "schema"]

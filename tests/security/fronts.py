@@ -43,12 +43,12 @@ def pages(*, consumer: str = "none", table: str | None = None, node: int = 1) ->
 
 async def sign_in(http: Any, secret: str) -> None:
     """Come into the dashboard, as a browser does."""
-    said = await http.post(
+    response = await http.post(
         "/dashboard/login",
         data={"secret": secret, "to": "/"},
         headers={"Origin": str(http.base_url).rstrip("/"), "Sec-Fetch-Site": "same-origin"},
     )
-    assert said.status_code == 303, said.text
+    assert response.status_code == 303, response.text
 
 
 async def follow(http: Any, addresses: Iterable[str]) -> dict[str, Any]:

@@ -53,8 +53,8 @@ class Row(NamedTuple):
 def licence_of(name: str) -> str:
     """As its metadata says: the expression, else the classifiers, else the free text."""
     about = distribution(name).metadata
-    if said := about.get("License-Expression"):
-        return str(said)
+    if response := about.get("License-Expression"):
+        return str(response)
     classes = [
         each.split(" :: ")[-1] for each in about.get_all("Classifier") or () if each.startswith("License :: OSI")
     ]

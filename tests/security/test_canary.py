@@ -43,14 +43,14 @@ class Aviary:
     """The canaries, and all that was said by whom."""
 
     birds: dict[str, str]
-    said: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
 
     def hear(self, who: str, text: str) -> None:
-        self.said[who] = self.said.get(who, "") + text
+        self.outputs[who] = self.outputs.get(who, "") + text
 
     def found(self, bird: str) -> list[str]:
         """Who said it."""
-        return sorted(who for who, text in self.said.items() if self.birds[bird] in text)
+        return sorted(who for who, text in self.outputs.items() if self.birds[bird] in text)
 
 
 @pytest.fixture
@@ -84,11 +84,11 @@ def cli(dsn: str, *words: str, stdin: str = "") -> str:
 
 def titles(command: Command) -> str:
     """What every user of the machine can read of a process and those it started."""
-    said = ""
+    output = ""
     for pid in (command.process.pid, *command.children):
         with suppress(FileNotFoundError, ProcessLookupError):  # a child may end at any time
-            said += "\n".join(Path(f"/proc/{pid}/{name}").read_text() for name in ("cmdline", "comm", "stat"))
-    return said
+            output += "\n".join(Path(f"/proc/{pid}/{name}").read_text() for name in ("cmdline", "comm", "stat"))
+    return output
 
 
 def stored(conn: Any) -> dict[str, str]:
@@ -114,8 +114,10 @@ def test_the_canaries_are_found_nowhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     birds, port = aviary.birds, free_port()
-    said, *_ = cli(roles("howdah_owner"), "token", "create", "box", "--scope", "admin", "--scope", "work").splitlines()
-    birds["token"] = said
+    token_line, *_ = cli(
+        roles("howdah_owner"), "token", "create", "box", "--scope", "admin", "--scope", "work"
+    ).splitlines()
+    birds["token"] = token_line
     loud = {"HOWDAH_LOG_LEVEL": "debug", "HOWDAH_LOG_JSON": "false", "SHOP_TOKEN": birds["environment"]}
     with ExitStack() as stack:
         hooks = stack.enter_context(Receiver())
@@ -132,7 +134,9 @@ def test_the_canaries_are_found_nowhere(
             Command(*words, dsn=guarded, folder=tmp_path, **loud | {"HOWDAH_LOG_JSON": "true"})
         )
         remote = stack.enter_context(
-            Command("worker", *APP, "-q", "away", folder=tmp_path, **loud, HOWDAH_SERVER=serve.url, HOWDAH_TOKEN=said)
+            Command(
+                "worker", *APP, "-q", "away", folder=tmp_path, **loud, HOWDAH_SERVER=serve.url, HOWDAH_TOKEN=token_line
+            )
         )
         commands = {"serve": serve, "worker": worker, "remote worker": remote}
         worker.says("starts: ")
@@ -184,9 +188,9 @@ async def test_a_form_that_is_wrong_does_not_say_a_secret_again(app: Howdah, avi
         same = {"Origin": plane.url, "Sec-Fetch-Site": "same-origin"}
         for pin, amount in ((bird, "1"), (f'"{bird}"', "1"), ("1", bird)):
             fields = {"kind": "pay", "arg.pin": pin, "arg.amount": amount, "sure": "yes"}
-            said = await browser.post("/dashboard/enqueue", data=fields, headers=same)
-            assert said.status_code == 400, said.text
-            assert (bird in said.text) == (amount == bird), "what is no secret is said again"
+            response = await browser.post("/dashboard/enqueue", data=fields, headers=same)
+            assert response.status_code == 400, response.text
+            assert (bird in response.text) == (amount == bird), "what is no secret is said again"
     await app.close()
 
 
@@ -222,12 +226,12 @@ async def enqueue_over_http(aviary: Aviary, url: str) -> None:
     """Two more, and some that are refused."""
     headers = {"Authorization": f"Bearer {aviary.birds['token']}"}
     async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30) as api:
-        said = await api.post(
+        response = await api.post(
             "/jobs",
             json={"kind": "charge", "queue": "away", "args": {"card": aviary.birds["argument"]}, "max_attempts": 1},
         )
-        assert said.status_code == 201, said.text
-        aviary.hear("http", said.text)
+        assert response.status_code == 201, response.text
+        aviary.hear("http", response.text)
         for wrong in ({"card": [aviary.birds["argument"]]}, {"card": aviary.birds["argument"], "more": 1}):
             aviary.hear("http", (await api.post("/jobs", json={"kind": "charge", "args": wrong})).text)
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as browser:
@@ -240,9 +244,9 @@ async def enqueue_over_http(aviary: Aviary, url: str) -> None:
             "queue": "default",
             "sure": "yes",
         }
-        said = await browser.post("/dashboard/enqueue", data=fields, headers=same)
-        assert said.status_code == 303, said.text
-        aviary.hear("dashboard", str(said.headers))
+        response = await browser.post("/dashboard/enqueue", data=fields, headers=same)
+        assert response.status_code == 303, response.text
+        aviary.hear("dashboard", str(response.headers))
 
 
 async def look(aviary: Aviary, url: str, port: int, ids: list[int]) -> None:
@@ -250,14 +254,14 @@ async def look(aviary: Aviary, url: str, port: int, ids: list[int]) -> None:
     headers = {"Authorization": f"Bearer {aviary.birds['token']}"}
     async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30) as api:
         addresses = [*API, *(f"/jobs/{id}{part}" for id in ids for part in ("", "/log"))]
-        for said in (await follow(api, addresses)).values():
-            aviary.hear("http", f"{said.headers} {said.text}")
+        for response in (await follow(api, addresses)).values():
+            aviary.hear("http", f"{response.headers} {response.text}")
     for secret in (aviary.birds["password"], aviary.birds["read_password"], aviary.birds["token"]):
         async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as browser:
             await sign_in(browser, secret)
             jobs = [f"/dashboard/jobs/{id}" for id in ids]
-            for said in (await follow(browser, [*pages(), *jobs])).values():
-                aviary.hear("dashboard", said.text)
+            for response in (await follow(browser, [*pages(), *jobs])).values():
+                aviary.hear("dashboard", response.text)
             async with browser.stream("GET", "/dashboard/live") as stream:
                 async for line in stream.aiter_lines():
                     aviary.hear("live stream", line)

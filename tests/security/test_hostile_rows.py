@@ -139,7 +139,7 @@ async def test_hostile_names_live_a_whole_life(database: Any, conn: Any) -> None
     assert seen == [NAME]
     rows = await conn.fetch(f"select id, state from {schema}.jobs order by id")
     assert [tuple(row) for row in rows] == [(done.id, "done"), (failed.id, "failed"), (waits.id, "queued")]
-    assert {each: said.status_code for each, said in seen_pages.items() if said.status_code != 200} == {}
+    assert {each: response.status_code for each, response in seen_pages.items() if response.status_code != 200} == {}
     assert "we&#34;ird; drop table job --&#39;" in seen_pages["/dashboard/jobs"].text
     assert [each.name for each in examined if each.verdict == "bad"] == []
     assert await conn.fetchval(tables) == before

@@ -22,7 +22,7 @@ async def test_a_control_plane_shows_everything_and_moves_no_consumers(roles: Ca
     async with serving(Howdah(roles("howdah_fleet"))) as plane, plane.client() as browser:
         await sign_in(browser, plane.token)
         answers = await follow(browser, [*pages(consumer="Mail"), *API])
-        assert {each: said.status_code for each, said in answers.items() if said.status_code != 200} == {}
+        assert {each: response.status_code for each, response in answers.items() if response.status_code != 200} == {}
 
         async def press(path: str, **fields: str) -> Any:
             headers = {"Origin": plane.url, "Sec-Fetch-Site": "same-origin"}

@@ -47,38 +47,38 @@ async def grown(roles: Dsn, conn: Any) -> Dsn:
 
 
 async def test_every_right_is_as_it_was_reviewed(grown: Dsn, conn: Any) -> None:
-    said, _ = reviewed()
+    reviewed_rights, _ = reviewed()
     found = await granted(conn)
 
-    assert "\n".join(differences(said, found)) == ""
+    assert "\n".join(differences(reviewed_rights, found)) == ""
 
 
-def differences(said: Rights, found: Rights) -> Iterator[str]:
+def differences(reviewed_rights: Rights, found: Rights) -> Iterator[str]:
     """What is not as it was reviewed, each with what to do."""
-    for key in sorted(found.keys() - said.keys()):
+    for key in sorted(found.keys() - reviewed_rights.keys()):
         yield (
             f"howdah.{key[1]} has no line in tests/security/rights.txt: decide who needs it, write the grants into"
             f" deploy/roles.sql, then the line under [{key[0]}]; as it is now: {' '.join((key[1], *found[key]))}"
         )
-    for key in sorted(said.keys() - found.keys()):
+    for key in sorted(reviewed_rights.keys() - found.keys()):
         yield f"howdah.{key[1]} is gone: take its line under [{key[0]}] out of tests/security/rights.txt"
-    for key in sorted(said.keys() & found.keys()):
-        if said[key] != found[key]:
+    for key in sorted(reviewed_rights.keys() & found.keys()):
+        if reviewed_rights[key] != found[key]:
             yield (
-                f"howdah.{key[1]}: rights.txt says {said[key]}, the database {found[key]}, by role {ROLES};"
+                f"howdah.{key[1]}: rights.txt says {reviewed_rights[key]}, the database {found[key]}, by role {ROLES};"
                 " put deploy/roles.sql right, or review the line"
             )
 
 
 async def test_what_is_new_is_noticed_and_so_is_what_is_gone(grown: Dsn, conn: Any) -> None:
     """The test above can fail: a table, a function and a sequence that nobody reviewed, and a grant too many."""
-    said, _ = reviewed()
-    before = set(differences(said, await granted(conn)))
+    reviewed_rights, _ = reviewed()
+    before = set(differences(reviewed_rights, await granted(conn)))
     await conn.execute(
         "create table howdah.mine (); create sequence howdah.own; grant update on howdah.audit to howdah_read"
     )
     await conn.execute("create function howdah.open() returns int language sql as 'select 1'")
-    after = set(differences({**said, ("table", "lost"): ("-",) * 4}, await granted(conn)))
+    after = set(differences({**reviewed_rights, ("table", "lost"): ("-",) * 4}, await granted(conn)))
     [audit, *more] = sorted(after - before)
 
     assert "howdah.audit: rights.txt says ('ra', 'ra', '-', 'r'), the database ('ra', 'ra', '-', 'rw')" in audit
@@ -87,10 +87,10 @@ async def test_what_is_new_is_noticed_and_so_is_what_is_gone(grown: Dsn, conn: A
 
 
 async def test_columns_are_granted_as_reviewed_and_hashes_to_nobody_who_looks(grown: Dsn, conn: Any) -> None:
-    _, said = reviewed()
+    _, reviewed_columns = reviewed()
 
-    assert await columns_granted(conn) == said
-    secret = {(line.split()[0], name) for line in said if " r " in line for name in line.split()[3:]}
+    assert await columns_granted(conn) == reviewed_columns
+    secret = {(line.split()[0], name) for line in reviewed_columns if " r " in line for name in line.split()[3:]}
     assert not {name for _, name in secret} & {"hash", "credential"}
 
 
@@ -108,16 +108,16 @@ async def test_every_column_of_a_secret_is_known(conn: Any) -> None:
 @pytest.mark.parametrize("role", ROLES)
 async def test_what_is_tried_is_refused_or_not_as_reviewed(grown: Dsn, conn: Any, role: str) -> None:
     """Not what the catalogue says: what happens."""
-    said, _ = reviewed()
-    tried = [each for each in await attempts(conn) if each.key in said]
-    wanted = {each for each in tried if not may(said, role, each)}
+    reviewed_rights, _ = reviewed()
+    tried = [each for each in await attempts(conn) if each.key in reviewed_rights]
+    wanted = {each for each in tried if not may(reviewed_rights, role, each)}
 
     assert len(tried) > 300
     assert {each.statement for each in wanted ^ set(await refused(grown(f"howdah_{role}"), tried))} == set()
 
 
-def may(said: Rights, role: str, attempt: Attempt) -> bool:
-    letters = said[attempt.key][ROLES.index(role)]
+def may(reviewed_rights: Rights, role: str, attempt: Attempt) -> bool:
+    letters = reviewed_rights[attempt.key][ROLES.index(role)]
     return any(letter in letters for letter in attempt.letter.split("|")) if attempt.letter else False
 
 
@@ -250,8 +250,8 @@ def test_the_table_is_in_order() -> None:
     rights, columns = reviewed()
     keys: list[Key] = list(rights)
     assert keys == sorted(keys, key=lambda key: (["table", "view", "sequence", "function"].index(key[0]), key[1]))
-    for (what, name), said in rights.items():
+    for (what, name), by_role in rights.items():
         known = "".join(LETTERS["table" if what == "view" else what].values()) + "-"
-        assert len(said) == len(ROLES) + (what == "function"), name
-        assert all(set(letters) <= set(known) for letters in said[: len(ROLES)]), name
+        assert len(by_role) == len(ROLES) + (what == "function"), name
+        assert all(set(letters) <= set(known) for letters in by_role[: len(ROLES)]), name
     assert columns == sorted(columns)

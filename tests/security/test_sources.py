@@ -120,7 +120,7 @@ def test_every_exception_to_them_is_known_and_no_other() -> None:
 def test_data_never_becomes_code() -> None:
     assert len(SOURCES) > 100
     found = {name_of(file): list(breaches(ast.parse(file.read_text(encoding="utf-8")))) for file in SOURCES}
-    assert {name: said for name, said in found.items() if said} == {}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_what_would_make_code_of_it_is_seen() -> None:

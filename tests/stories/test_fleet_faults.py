@@ -69,7 +69,9 @@ class World:
         return [each for each in self.reported if each.accepted is None]
 
     def statuses(self, verb):
-        return {status: n for wire in self.wires for (said, status), n in wire.passed.items() if said == verb}
+        return {
+            status: n for wire in self.wires for (passed_verb, status), n in wire.passed.items() if passed_verb == verb
+        }
 
     async def begun(self, n=1):
         return sum(each.what == "begin" for each in marks(self.path)) >= n
@@ -170,7 +172,7 @@ async def test_requests_that_come_twice(world):
         for wire in world.wires:
             world.fleet.agent(wire.url)
         await eventually(lambda: world.done(200), 60)
-        await eventually(lambda: said_twice(world), SOON)
+        await eventually(lambda: reported_twice(world), SOON)
         await settle(world)
 
     assert await world.faults() == []
@@ -188,9 +190,9 @@ async def test_a_worker_frozen_past_its_lease_is_refused_when_it_wakes_up(world,
         await eventually(lambda: stopped(zombie.pid), 20)
         world.fleet.agent(world.wires[1].url)
         await eventually(lambda: world.done(1), 20 + SOON)
-        await eventually(lambda: said(world, 1), 10)
+        await eventually(lambda: reported(world, 1), 10)
         zombie.send_signal(signal.SIGCONT)
-        await eventually(lambda: said(world, 2), 10)
+        await eventually(lambda: reported(world, 2), 10)
         if fence:
             await settle(world)
 
@@ -287,11 +289,11 @@ async def stopped(pid):
         return file.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
-async def said_twice(world):
+async def reported_twice(world):
     return set(Counter((each.token, each.id) for each in world.reported).values()) == {2}
 
 
-async def said(world, n):
+async def reported(world, n):
     return len({(each.token, each.id) for each in world.reported}) >= n
 
 

@@ -94,10 +94,10 @@ def test_every_committed_event_is_seen_once_and_in_order(direct: Any) -> None:
         appenders = stack.enter_context(Program("kit.appenders", direct.dsn, str(SECONDS)))
         did = json.loads(appenders.output(SECONDS + 60)[0])
         # the bystanders are still there: whoever waited for them would never end
-        said = {name: reader.output(60) for name, reader in readers.items()}
+        output = {name: reader.output(60) for name, reader in readers.items()}
     truth = committed(direct.dsn)
-    seen = {name: rows_of(lines[1:]) for name, lines in said.items()}
-    figures = {name: json.loads(lines[0]) for name, lines in said.items()}
+    seen = {name: rows_of(lines[1:]) for name, lines in output.items()}
+    figures = {name: json.loads(lines[0]) for name, lines in output.items()}
     lost = {name: len(truth) - len(set(rows)) for name, rows in seen.items()}
     print(f"\n{len(truth)} committed in {SECONDS:g} s, {len(truth) / SECONDS:.0f} a second: {did}")
     for name in names:

@@ -82,7 +82,7 @@ def test_a_node_is_killed_after_the_failure_and_before_anybody_was_told(processe
         eventually(lambda: processes.receiver.heard, 60, lambda: worker.output)
         [letter] = processes.receiver.heard
         assert verify(letter.headers, letter.body, SECRET)
-        assert letter.said["subject"]["message"] == "1 is spoiled"
+        assert letter.content["subject"]["message"] == "1 is spoiled"
     else:
         processes.fail(1)
         eventually(lambda: processes.count("howdah.done where state = 'f'") == 2, 60, lambda: worker.output)
@@ -114,7 +114,7 @@ def test_nodes_are_killed_all_the_time(processes):
     until = time.monotonic() + 150
 
     def told() -> int:
-        return len({letter.said["subject"]["id"] for letter in processes.receiver.heard})
+        return len({letter.content["subject"]["id"] for letter in processes.receiver.heard})
 
     while told() < jobs and time.monotonic() < until:
         before = told()
@@ -126,7 +126,7 @@ def test_nodes_are_killed_all_the_time(processes):
 
     marks = defaultdict(set)
     for letter in processes.receiver.heard:
-        marks[letter.said["subject"]["id"]].add(letter.headers["howdah-delivery"])
+        marks[letter.content["subject"]["id"]].add(letter.headers["howdah-delivery"])
     assert killed >= 2
     assert processes.count("howdah.done d join howdah.job j using (id) where kind = 'spoiled' and state = 'f'") == jobs
     assert len(marks) == jobs, "somebody was not told of a failure"

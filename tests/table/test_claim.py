@@ -198,8 +198,8 @@ async def test_a_key_is_a_number_or_uuid_or_text(app, conn, rows, seen, type, va
 
     async with node(app, heartbeat=0.1):
         await eventually(lambda: _all(conn, "completed"))
-    said = [str(value) if type == "uuid" else value for value in values]
-    assert seen == [(value, value) for value in said]
+    sent = [str(value) if type == "uuid" else value for value in values]
+    assert seen == [(value, value) for value in sent]
 
 
 async def _all(conn, state):

@@ -19,22 +19,22 @@ async def count(conn, state):
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_hooks_run_around_the_work_whatever_becomes_of_it(app, uploads, rows, plain):
-    said = []
+    recorded = []
     table = app.table("uploads", max_attempts=1)
 
     class Plain:
         def before_execute(self, record):
-            said.append(("before", record["n"]))
+            recorded.append(("before", record["n"]))
             if record["n"] == 3:
                 raise ValueError("not ready")
 
         def execute(self, record):
-            said.append(("execute", record["n"]))
+            recorded.append(("execute", record["n"]))
             if record["n"] == 2:
                 raise Poison("bad")
 
         def after_execute(self, record, outcome):
-            said.append((outcome, record["n"]))
+            recorded.append((outcome, record["n"]))
 
     class Async:
         async def before_execute(self, record):
@@ -50,7 +50,7 @@ async def test_hooks_run_around_the_work_whatever_becomes_of_it(app, uploads, ro
     await rows.add(3)
     await drain(app, slots=1)
 
-    assert said == [
+    assert recorded == [
         ("before", 1), ("execute", 1), (Outcome.OK, 1),
         ("before", 2), ("execute", 2), (Outcome.POISON, 2),
         ("before", 3), (Outcome.FAILED, 3),
@@ -79,7 +79,7 @@ async def test_a_coroutine_hook_of_a_plain_handler_runs_in_the_loop(app, uploads
 
 
 async def test_after_execute_runs_after_a_cancellation_and_its_failure_changes_nothing(app, uploads, rows):
-    said, failed = [], []
+    recorded, failed = [], []
     stop = telemetry.subscribe(lambda name, facts: failed.append(facts["hook"]) if name == "hook.fail" else None)
     table = app.table("uploads")
 
@@ -90,7 +90,7 @@ async def test_after_execute_runs_after_a_cancellation_and_its_failure_changes_n
                 await asyncio.sleep(60)
 
         async def after_execute(self, record, outcome):
-            said.append((record["n"], outcome))
+            recorded.append((record["n"], outcome))
             raise RuntimeError("hook")
 
     await rows.add(2)
@@ -99,7 +99,7 @@ async def test_after_execute_runs_after_a_cancellation_and_its_failure_changes_n
         await rows.set(cancel=True)
         await eventually(lambda: count(uploads, "canceled"))
     stop()
-    assert said == [(2, Outcome.OK), (1, Outcome.CANCELLED)]
+    assert recorded == [(2, Outcome.OK), (1, Outcome.CANCELLED)]
     assert failed == ["after_execute", "after_execute"]
 
 

@@ -202,7 +202,7 @@ def test_a_where_that_cannot_be_is_refused(text, values, words):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("a = $1 and b = $2 and c = $1", "a = $6 and b = $7 and c = $6"),
         ("a = '$1' and b = $1 and \"$2\" = $2", "a = '$1' and b = $6 and \"$2\" = $7"),
@@ -211,5 +211,5 @@ def test_a_where_that_cannot_be_is_refused(text, values, words):
         ("a = E'it\\'s $1' and b in ($1, $2) /* $3 ( */", "a = E'it\\'s $1' and b in ($6, $7) /* $3 ( */"),
     ],
 )
-def test_parameters_are_counted_on(text, said):
-    assert Where(text, 1, 2).numbered(5) == said
+def test_parameters_are_counted_on(text, expected):
+    assert Where(text, 1, 2).numbered(5) == expected

@@ -234,9 +234,9 @@ async def test_people_act_on_the_neighbours_of_a_refused_row(app, uploads, rows)
     await raising(uploads, "new.n = 4")
     admin = await TableAdmin.open(uploads, app.table("uploads").options, "howdah")
     for act, error in ((admin.retry, "no"), (admin.requeue, "no"), (admin.cancel, None)):
-        said = await act([1, 2, 3, 4, 5, 6])
-        assert [each.id for each in said if each.did] == [1, 2, 3, 5, 6]
-        [left] = [each for each in said if not each.did]
+        result = await act([1, 2, 3, 4, 5, 6])
+        assert [each.id for each in result if each.did] == [1, 2, 3, 5, 6]
+        [left] = [each for each in result if not each.did]
         assert (left.id, left.error) == (4, error)
     assert await rows.states() == ["canceled"] * 3 + ["failed"] + ["canceled"] * 2
 

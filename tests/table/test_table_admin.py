@@ -46,7 +46,7 @@ async def fill(conn: Any, *states: str) -> None:
     )
 
 
-async def said(answer: Any) -> list[tuple[Any, Any, str]]:
+async def results_of(answer: Any) -> list[tuple[Any, Any, str]]:
     return [(each.id, each.was, each.result) for each in await answer]
 
 
@@ -54,7 +54,7 @@ async def test_retry_puts_back_what_failed_and_nothing_else(conn: Any, open_tabl
     admin = await open_table()
     await fill(conn, *STATES)
 
-    assert await said(admin.retry([6, 1, 2, 3, 4, 5, 99, 2**63])) == [
+    assert await results_of(admin.retry([6, 1, 2, 3, 4, 5, 99, 2**63])) == [
         (6, "canceled", "left"),
         (1, "queued", "left"),
         (2, "processing", "left"),
@@ -123,7 +123,7 @@ async def test_a_row_that_runs_stops_when_it_is_cancelled(app: Any, conn: Any, o
     await conn.execute("insert into uploads default values")
     async with node(app):
         await asyncio.wait_for(began.wait(), 30)
-        assert await said(admin.cancel([1])) == [(1, "processing", "asked")]
+        assert await results_of(admin.cancel([1])) == [(1, "processing", "asked")]
 
         async def over() -> bool:
             return await conn.fetchval("select state from uploads") == "canceled"
@@ -210,8 +210,8 @@ async def test_nothing_that_is_over_is_read_to_count_or_to_list_what_lives(conn:
     _, statement, _ = admin_module.counting(admin._plan)
 
     await conn.execute("set enable_seqscan = off")
-    said = await conn.fetch(f"explain (analyze, costs off, timing off) {statement}")
-    plan = "\n".join(row[0] for row in said)
+    rows = await conn.fetch(f"explain (analyze, costs off, timing off) {statement}")
+    plan = "\n".join(row[0] for row in rows)
     assert "Seq Scan" not in plan
     assert "Rows Removed" not in plan
     assert [row.id for row in await admin.list("errored")] == [20003]

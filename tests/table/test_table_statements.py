@@ -139,9 +139,9 @@ async def test_no_statement_reads_the_whole_table(app, conn, database, statistic
     for verb, (statement, values) in looks.items():
         transaction = conn.transaction()
         await transaction.start()
-        said = await explain(conn, statement, values)
+        plan_text = await explain(conn, statement, values)
         await transaction.rollback()
-        tree = json.loads(said)[0]["Plan"]
+        tree = json.loads(plan_text)[0]["Plan"]
         for node in scans(tree):
             assert node["Node Type"] != "Seq Scan" or "Alias" not in node, (verb, node)
             wasted = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)

@@ -39,8 +39,8 @@ async def test_columns_and_triggers_of_the_user_are_left_alone(app, conn, rows):
     row = await rows.one()
     assert seen == [("x", "x!", 5)]
     assert (row["must"], row["made"], row["n"], row["secret"]) == ("x", "x!", 5, b"\xff\0")
-    said = [tuple(each) for each in await conn.fetch("select * from audit")]
-    assert said == [("queued", "processing"), ("processing", "completed")]
+    audit_rows = [tuple(each) for each in await conn.fetch("select * from audit")]
+    assert audit_rows == [("queued", "processing"), ("processing", "completed")]
 
 
 async def test_a_partitioned_table_is_worked_on(app, conn, rows):

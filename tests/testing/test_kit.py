@@ -93,11 +93,11 @@ async def test_a_job_that_raises_fails_the_test_with_its_traceback(app):
     with pytest.raises(AssertionError) as raised:
         await drain(app)
 
-    said = str(raised.value)
-    assert "1 job raised" in said
-    assert "greet(user_id=17), queue mail, attempt 1 of 5, waits to be retried" in said
-    assert 'raise LookupError(f"no user {user_id}")' in said
-    assert "LookupError: no user 17" in said
+    text = str(raised.value)
+    assert "1 job raised" in text
+    assert "greet(user_id=17), queue mail, attempt 1 of 5, waits to be retried" in text
+    assert 'raise LookupError(f"no user {user_id}")' in text
+    assert "LookupError: no user 17" in text
     assert isinstance(raised.value, JobsFailed)
     assert raised.value.drained.retry == 1
 
@@ -204,13 +204,13 @@ async def test_an_enqueued_job_is_found_by_what_is_said_of_it(app, greet):
 
     assert [job.id for job in await assert_enqueued(app, greet)] == [made.id, later.id]
     assert [job.id for job in await assert_enqueued(app, "greet", 7, count=2)] == [made.id, later.id]
-    for said in ({"lang": "de"}, {"key": "k"}, {"queue": "slow"}, {"run_at": at}, {"run_at": timedelta(hours=1)}):
-        [job] = await assert_enqueued(app, greet, 7, **said)
+    for expected in ({"lang": "de"}, {"key": "k"}, {"queue": "slow"}, {"run_at": at}, {"run_at": timedelta(hours=1)}):
+        [job] = await assert_enqueued(app, greet, 7, **expected)
         assert (job.id, job.args) == (later.id, {"user_id": 7, "lang": "de"})
     [job] = await assert_enqueued(app, greet, 7, lang="en")
     assert job.id == made.id, "a default counts as sent"
-    for said in ({"lang": "fr"}, {"key": "l"}, {"queue": "default"}, {"run_at": at + timedelta(minutes=1)}):
-        await refute_enqueued(app, greet, **said)
+    for expected in ({"lang": "fr"}, {"key": "l"}, {"queue": "default"}, {"run_at": at + timedelta(minutes=1)}):
+        await refute_enqueued(app, greet, **expected)
     await assert_enqueued(app, greet, 8, count=0)
 
 

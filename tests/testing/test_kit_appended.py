@@ -37,24 +37,24 @@ async def test_an_event_is_found_by_what_is_said_of_it(app):
 
     assert [event.position for event in await assert_appended(app)] == [1, 2, 3, 4]
     assert [event.version for event in await assert_appended(app, stream="Order-1", count=2)] == [1, 2]
-    for said in (
+    for expected in (
         {"data": Placed(7, "de")},
         {"type": Placed, "data": {"total": 7}},
         {"type": "Placed", "data": {"lang": "de"}},
         {"stream": "Order-1", "data": {"lang": "de"}},
     ):
-        [event] = await assert_appended(app, **said)
+        [event] = await assert_appended(app, **expected)
         assert (event.position, event.data) == (2, Placed(7, lang="de"))
-    for said in (
+    for expected in (
         {"type": Paid},
         {"type": "order paid"},
         {"data": Paid("ann")},
         {"type": Paid, "data": {"byWhom": "ann"}},
     ):
-        [event] = await assert_appended(app, **said, count=1)
+        [event] = await assert_appended(app, **expected, count=1)
         assert event.data == Paid("ann")
     await assert_appended(app, type="Left", data={"why": ["bored"]})
-    for said in (
+    for expected in (
         {"data": Placed(5, "de")},
         {"type": Placed, "data": {"total": 6}},
         {"type": "placed"},
@@ -63,8 +63,8 @@ async def test_an_event_is_found_by_what_is_said_of_it(app):
         {"type": "Left", "data": {"why": ["tired"]}},
         {"type": "Left", "data": {"nothing": None}},
     ):
-        await refute_appended(app, **said)
-        await assert_appended(app, **said, count=0)
+        await refute_appended(app, **expected)
+        await assert_appended(app, **expected, count=0)
 
 
 async def test_a_failed_assertion_shows_what_was_appended_instead(app):

@@ -127,10 +127,10 @@ async def test_a_consumer_that_raises_fails_the_test_with_its_traceback(app):
     await append(app, "Order-1", "Order-2", "Order-3")
     with pytest.raises(JobsFailed) as raised:
         await drain(app)
-    said = str(raised.value)
-    assert said.startswith("1 consumer raised; pass raise_failures=False")
-    assert "consumer orders: event 2, raised once, waits to be retried" in said
-    assert 'raise LookupError(f"no order {event.stream_id}")' in said
+    text = str(raised.value)
+    assert text.startswith("1 consumer raised; pass raise_failures=False")
+    assert "consumer orders: event 2, raised once, waits to be retried" in text
+    assert 'raise LookupError(f"no order {event.stream_id}")' in text
     assert raised.value.drained.consumed == 4
     [failure] = raised.value.consumers
     assert (failure.consumer, failure.position, failure.error, failure.message) == (

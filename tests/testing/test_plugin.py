@@ -243,5 +243,5 @@ before = set(sys.modules)
 import pytest, howdah.testing.plugin
 print(sorted(name for name in set(sys.modules) - before if name.startswith("howdah")))
 """
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert said.strip() == "['howdah.testing.plugin']"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == "['howdah.testing.plugin']"

@@ -94,8 +94,8 @@ async def test_its_work_goes_on_after_the_upgrade(database, conn, release, head)
         await eventually(lambda: conn.fetchval("select count(*) = $1 from seen", left.EVENTS))
         assert await app.admin.resume("mail")
         [failed] = [row["id"] for row in before if row["state"] == "failed"]
-        [said] = await app.admin.retry([failed])
-        assert said.result == "queued"
+        [retried] = await app.admin.retry([failed])
+        assert retried.result == "queued"
         await conn.execute("update howdah.later set due_at = clock_timestamp() where kind = 'flaky'")
         expected |= {*left.PAUSED, left.FAILED, left.RETRIED}
         await eventually(lambda: _reached(conn, expected))

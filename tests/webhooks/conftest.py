@@ -15,7 +15,7 @@ LOCAL = {"allow_http": True, "allow_private": True, "secret": SECRET, "name": "o
 
 
 @pytest.fixture(autouse=True)
-def nothing_said(monkeypatch):
+def no_webhook_variables(monkeypatch):
     for name in list(os.environ):
         if name.startswith(NAMES):
             monkeypatch.delenv(name)

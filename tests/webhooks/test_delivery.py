@@ -66,12 +66,12 @@ async def test_a_failure_reaches_the_receiver_signed_and_without_what_is_private
         [done] = await over(conn)
 
     [letter] = receiver.heard
-    said = letter.said
+    content = letter.content
     assert letter.path == "/hooks?key=in-the-url"
-    assert said == {
-        "id": said["id"],
+    assert content == {
+        "id": content["id"],
         "event": "job.failed",
-        "at": said["at"],
+        "at": content["at"],
         "subject": {
             "id": failed,
             "kind": "spoiled",
@@ -83,11 +83,11 @@ async def test_a_failure_reaches_the_receiver_signed_and_without_what_is_private
         },
         "link": f"https://howdah.example.com/dashboard/jobs/{failed}",
     }
-    assert said["at"].endswith("Z")
+    assert content["at"].endswith("Z")
     headers = letter.headers
     assert headers["content-type"] == "application/json"
     assert headers["howdah-event"] == "job.failed"
-    assert headers["howdah-delivery"] == said["id"]
+    assert headers["howdah-delivery"] == content["id"]
     assert headers["howdah-signature"] == sign([SECRET], int(headers["howdah-timestamp"]), letter.body)
     assert verify(headers, letter.body, SECRET)
     assert CANARY not in letter.body.decode()
@@ -142,9 +142,9 @@ async def test_a_receiver_that_is_gone_is_not_told_again(app, conn, spoiled):
     assert await conn.fetchval("select count(*) from howdah.notice") == 0, "a failed delivery is no news"
 
 
-@pytest.mark.parametrize(("said", "least", "most"), [("300", 299, 301), ("0", 7, 13), ("9999999", 3599, 3601)])
-async def test_how_long_it_asks_to_be_left_alone_counts_within_bounds(app, said, least, most):
-    with Receiver((503, {"Retry-After": said})) as receiver:
+@pytest.mark.parametrize(("retry_after", "least", "most"), [("300", 299, 301), ("0", 7, 13), ("9999999", 3599, 3601)])
+async def test_how_long_it_asks_to_be_left_alone_counts_within_bounds(app, retry_after, least, most):
+    with Receiver((503, {"Retry-After": retry_after})) as receiver:
         sender = WebhookSender(Webhook(url=receiver.url, **LOCAL))
         with pytest.raises(Exception, match="answered HTTP 503") as caught:
             await sender._deliver(Notice(id="1", event="job.failed", at="", subject={}), 1)
@@ -328,7 +328,7 @@ async def test_a_long_text_is_cut_and_hidden(receiver):
     await WebhookSender(Webhook(url=receiver.url, **LOCAL)).send(
         Notice(id="1", event="job.failed", at="", subject=subject)
     )
-    message = receiver.heard[0].said["subject"]["message"]
+    message = receiver.heard[0].content["subject"]["message"]
     assert len(message) <= 500
     assert message.startswith("token=*** x")
 
@@ -345,7 +345,7 @@ async def test_a_long_text_is_cut_and_hidden(receiver):
 async def test_a_message_leads_to_the_dashboard(receiver, event, subject, path):
     hook = Webhook(url=receiver.url, link="https://h.example.com/dashboard", **LOCAL)
     await WebhookSender(hook).send(Notice(id="1", event=event, at="", subject=subject))
-    assert receiver.heard[0].said["link"] == f"https://h.example.com/dashboard/{path}"
+    assert receiver.heard[0].content["link"] == f"https://h.example.com/dashboard/{path}"
 
 
 def test_two_webhooks_of_one_name_are_refused():

@@ -180,7 +180,7 @@ async def test_headers_without_end_are_not_read():
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"),
+    ("retry_after", "seconds"),
     [
         ("7", 7.0),
         ("-3", 0.0),
@@ -190,8 +190,8 @@ async def test_headers_without_end_are_not_read():
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
     ],
 )
-async def test_how_long_it_asks_to_be_left_alone(said, seconds):
-    with Receiver((503, {"Retry-After": said})) as receiver:
+async def test_how_long_it_asks_to_be_left_alone(retry_after, seconds):
+    with Receiver((503, {"Retry-After": retry_after})) as receiver:
         answer = await OutboundClient(allow_private=True).post(httpx.URL(receiver.url), b"{}", {})
     assert (answer.status, answer.retry_after) == (503, seconds)
 

@@ -77,8 +77,8 @@ def test_threads_that_log_tear_no_message(monkeypatch, guarded):
     ours, theirs = socket.socketpair()
     link = _Link(theirs)
     job = link._job = Job(1, "default", "talks", 1, 1, 1, b"{}")
-    said = JobLogEntry(lines=["x" * leaking_handlers.BIG])
-    threads = [threading.Thread(target=link.write, args=(job, said)) for _ in range(4)]
+    entry = JobLogEntry(lines=["x" * leaking_handlers.BIG])
+    threads = [threading.Thread(target=link.write, args=(job, entry)) for _ in range(4)]
 
     def talk() -> None:
         for thread in threads:

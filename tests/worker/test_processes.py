@@ -208,8 +208,8 @@ class Ear:
     def __init__(self) -> None:
         self.lines: list[tuple[int, str]] = []
 
-    def write(self, job: Job, said: JobLogEntry) -> None:
-        self.lines += [(job.id, line.split(" ")[2]) for line in said.lines]
+    def write(self, job: Job, entry: JobLogEntry) -> None:
+        self.lines += [(job.id, line.split(" ")[2]) for line in entry.lines]
 
 
 async def run_job(made, function):

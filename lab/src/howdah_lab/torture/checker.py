@@ -42,8 +42,8 @@ def _effects(history: History) -> Iterator[Violation | None]:
     times = history.times
     for front, names in EFFECTS.items():
         for name in names:
-            acked = {mark for said, mark in history.acked if said == front}
-            seen = {mark: count for (said, mark), count in times.items() if said == name}
+            acked = {mark for source_name, mark in history.acked if source_name == front}
+            seen = {mark: count for (source_name, mark), count in times.items() if source_name == name}
             twice = [mark for mark, count in seen.items() if count > 1]
             strange = [mark for mark in seen if not _possible(history, front, mark)]
             yield finding("I1", f"{name} that were accepted and never had their effect", acked - seen.keys(), lost=True)

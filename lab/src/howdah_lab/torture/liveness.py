@@ -78,11 +78,11 @@ def _outages(process: RunProcess) -> Iterator[tuple[str, str]]:
     """The second and the loop of every line that says that something is out of order."""
     for line in process.output.read_bytes().splitlines():
         try:
-            said = msgspec.json.decode(line, type=StuckItem)
+            item = msgspec.json.decode(line, type=StuckItem)
         except msgspec.DecodeError:  # of a process that writes no log, such as a crashing interpreter
             continue
-        if found := OUTAGE.match(said.message):
-            yield said.at[: len("2000-01-01T00:00:00")], found[1]
+        if found := OUTAGE.match(item.message):
+            yield item.at[: len("2000-01-01T00:00:00")], found[1]
 
 
 def _some(invariant: str, description: str, what: Iterable[str]) -> list[Violation]:

@@ -92,7 +92,7 @@ def lines(report: RunReport) -> list[str]:
     """Format the report as text."""
     median, slowest = report.percentile(0.5), report.percentile(0.99)
     shown = "nothing had to recover" if median is None else f"{median:.2f} s p50, {slowest:.2f} s p99"
-    said = [
+    rows = [
         f"faults      {', '.join(report.faults)}: {len(report.injections):,} times in {report.seconds:.0f} s",
         f"asked       {report.asked:,}; accepted {report.accepted:,}, unknown {report.unknown:,}",
         f"effects     {report.effects:,}; lost {report.lost:,}, doubled {report.doubled:,}",
@@ -102,14 +102,14 @@ def lines(report: RunReport) -> list[str]:
         f"files       {report.folder}",
     ]
     if report.forgotten:
-        said.insert(3, f"forgotten   {report.forgotten:,} accepted that the promoted standby had not received")
-    said += [f"UNSAFE      {finding}" for finding in report.unsafe]
-    said += [f"STUCK       {finding}" for finding in report.stuck]
+        rows.insert(3, f"forgotten   {report.forgotten:,} accepted that the promoted standby had not received")
+    rows += [f"UNSAFE      {finding}" for finding in report.unsafe]
+    rows += [f"STUCK       {finding}" for finding in report.stuck]
     if report.without is None:
-        said.append(
+        rows.append(
             "verdict     BROKEN" if report.broken else "verdict     nothing lost, nothing doubled, nothing stuck"
         )
     else:
         found = "the checker noticed" if report.noticed else "THE CHECKER NOTICED NOTHING"
-        said.append(f"verdict     without {report.without}: {found}")
-    return said
+        rows.append(f"verdict     without {report.without}: {found}")
+    return rows

@@ -121,10 +121,10 @@ class Program:
     def say(self, lines: int = 5) -> str:
         """The last lines it said, for messages."""
         try:
-            said = self.log.read_text(errors="replace")
+            output = self.log.read_text(errors="replace")
         except OSError:
             return "nothing"
-        return " | ".join(line.strip() for line in said.splitlines()[-lines:]) or "nothing"
+        return " | ".join(line.strip() for line in output.splitlines()[-lines:]) or "nothing"
 
 
 def find(name: str) -> str:

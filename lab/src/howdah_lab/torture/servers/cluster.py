@@ -194,8 +194,8 @@ class Cluster:
         until = time.monotonic() + timeout
         while not (found := await look()):
             if time.monotonic() > until:
-                said = "; ".join(f"{name} said {member.program.say()}" for name, member in self.members.items())
-                raise DatabaseUnreachable(f"{otherwise} in {timeout:g} s: {said}")
+                text = "; ".join(f"{name} said {member.program.say()}" for name, member in self.members.items())
+                raise DatabaseUnreachable(f"{otherwise} in {timeout:g} s: {text}")
             await asyncio.sleep(LOOK_EVERY)
         return found
 
