@@ -32,7 +32,7 @@ do $howdah$ declare body text; begin
         select pg_get_functiondef(p.oid) from pg_proc p
         where p.pronamespace = {'schema'}::regnamespace
           and p.proname in
-            ('enqueue', 'ack', 'ack_in_transaction', 'announce_sleep', 'hand_back', 'reset', 'notify_workers')
+            ('enqueue', 'ack', 'ack_in_transaction', 'announce_sleep', 'requeue_leased', 'reset', 'notify_workers')
     loop
         execute body;
     end loop;

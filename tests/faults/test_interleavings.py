@@ -100,7 +100,13 @@ async def test_two_acts_meet(three: ThreeConnections, interleavings: Interleavin
 TAKEN = "{schema}.lease where token = any(tokens)"
 CARRIES_OUT = "perform {schema}.cancel(missed)"
 CONTROLS = {
-    "reset, claim": ("hand_back", f"delete from {TAKEN} returning *", f"select * from {TAKEN}", "reset", "claim many"),
+    "reset, claim": (
+        "requeue_leased",
+        f"delete from {TAKEN} returning *",
+        f"select * from {TAKEN}",
+        "reset",
+        "claim many",
+    ),
     "ack, reset": ("reset", "for update of l skip locked", "", "ack one done", "reset"),
     "reset, ack": ("ack", "where a.token = any(held)", "where true", "reset", "ack one to retry"),
     "cancel, ack": ("carry_out", CARRIES_OUT, "null", "cancel a running one", "ack one to retry"),

@@ -34,7 +34,7 @@ SETTINGS = settings(
 BUGS = {
     "a late ack is believed": ("ack", "where a.token = any(held)", "where true"),
     "a reset forgets an attempt": (
-        "hand_back",
+        "requeue_leased",
         "case when charge then r.attempt else r.attempt - 1 end",
         "r.attempt - 1",
     ),

@@ -474,7 +474,7 @@ language sql set search_path = pg_catalog, pg_temp as $howdah$
     where l.first_id < high and l.end_id > low
 $howdah$;
 
--- hand_back: end leases and put their open jobs back into the queue.
+-- requeue_leased: end leases and put their open jobs back into the queue.
 -- in:  tokens     leases that the caller has locked in an earlier statement
 --      charge     true: the node died; an attempt is used up, and the jobs go to the back of the queue
 --                 false: the jobs keep their attempts and their place
@@ -487,7 +487,7 @@ $howdah$;
 --
 -- Here and in `ack`, other tables are probed once per job (OFFSET 0 keeps the planner from making a join of it) and deleted
 -- from by key. A join that was planned while a table was empty would read all of it later on.
-create function {schema}.hand_back(tokens bigint[], charge boolean, why text, out requeued bigint, out ended bigint)
+create function {schema}.requeue_leased(tokens bigint[], charge boolean, why text, out requeued bigint, out ended bigint)
 language sql set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
     with dropped as (
@@ -660,7 +660,7 @@ begin
     end if;
     if leases > 0 then
         select b.requeued, b.ended into requeued, ended
-        from {schema}.hand_back(taken, true, 'lease expired: the node stopped renewing it') b;
+        from {schema}.requeue_leased(taken, true, 'lease expired: the node stopped renewing it') b;
     end if;
     if nodes then
         update {schema}.node n set state = 'offline', running = 0, stopped_at = coalesce(n.stopped_at, n.beat_at)
@@ -684,7 +684,7 @@ begin
     requeued := 0;
     ended := 0;
     if leases > 0 then
-        select b.requeued, b.ended into requeued, ended from {schema}.hand_back(taken, false, 'released') b;
+        select b.requeued, b.ended into requeued, ended from {schema}.requeue_leased(taken, false, 'released') b;
     end if;
 end $howdah$;
 
@@ -791,7 +791,7 @@ begin
     )
     select array(select x from unnest(through) x except select e.token from ended e) into through;
     if cardinality(through) > 0 then
-        perform {schema}.hand_back(through, false, 'released: its node has finished with the lease');
+        perform {schema}.requeue_leased(through, false, 'released: its node has finished with the lease');
     end if;
 end $howdah$;
 

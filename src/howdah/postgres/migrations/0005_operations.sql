@@ -681,7 +681,7 @@ begin
         order by l.token limit 100 for update skip locked);
     leases := cardinality(empty);
     if leases > 0 then
-        perform {schema}.hand_back(empty, false, 'released: nothing was left of the lease');
+        perform {schema}.requeue_leased(empty, false, 'released: nothing was left of the lease');
     end if;
 end $howdah$;
 
