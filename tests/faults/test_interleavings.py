@@ -54,7 +54,9 @@ def is_true(form: Form, result: Any, after: dict[str, Any], prepared: PreparedJo
         case "cancel":
             ended = [at for at, what in told.items() if what == "cancelled"]
             asked = [at for at, what in told.items() if what == "asked"]
-            return all(over.get(at) == "c" for at in ended) and all(at in after["wishes"] or at in over for at in asked)
+            return all(over.get(at) == "c" for at in ended) and all(
+                at in after["requests"] or at in over for at in asked
+            )
         case "retry":
             return all(at in ready for at, what in told.items() if what == "queued")
         case "delete":
@@ -98,7 +100,7 @@ async def test_two_acts_meet(three: ThreeConnections, interleavings: Interleavin
 
 
 TAKEN = "{schema}.lease where token = any(tokens)"
-CARRIES_OUT = "perform {schema}.cancel(missed)"
+CANCELS = "perform {schema}.cancel(missed)"
 CONTROLS = {
     "reset, claim": (
         "requeue_leased",
@@ -109,8 +111,8 @@ CONTROLS = {
     ),
     "ack, reset": ("reset", "for update of l skip locked", "", "ack one done", "reset"),
     "reset, ack": ("ack", "where a.token = any(held)", "where true", "reset", "ack one to retry"),
-    "cancel, ack": ("carry_out", CARRIES_OUT, "null", "cancel a running one", "ack one to retry"),
-    "reset, cancel": ("carry_out", CARRIES_OUT, "null", "reset", "cancel a running one"),
+    "cancel, ack": ("apply_cancel_requests", CANCELS, "null", "cancel a running one", "ack one to retry"),
+    "reset, cancel": ("apply_cancel_requests", CANCELS, "null", "reset", "cancel a running one"),
     "retry, prune": ("prune_rows", "for update of d skip locked", "", "retry many", "prune"),
 }
 """Function, guard, what stands there instead, and who meets whom."""

@@ -157,11 +157,11 @@ BUGS = [
         ],
     ),
     Bug(
-        name="a wish to cancel that missed its job is never carried out",
+        name="a cancel request that missed its job is never applied",
         world="jobs",
         acts=["cancel"],
         against=["ack", "reset", "release"],
-        function="carry_out",
+        function="apply_cancel_requests",
         changes=[("perform {schema}.cancel(missed)", "null")],
     ),
     Bug(

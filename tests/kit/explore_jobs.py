@@ -1,4 +1,4 @@
-"""The world of jobs for the explorer: twenty jobs in every place, three leases, keys, wishes, a schedule."""
+"""The world of jobs for the explorer: twenty jobs in every place, three leases, keys, cancel requests, a schedule."""
 
 from __future__ import annotations
 
@@ -183,9 +183,9 @@ class Jobs:
         return any(told.setdefault(number, what) != what for form in forms for number, what in says(form).items())
 
     async def summary(self, conn: Any) -> dict[str, list[Any]]:
-        """Where each job is, once wishes are carried out. Jobs that are new have no number."""
+        """Where each job is, once cancel requests are applied. Jobs that are new have no number."""
         assert self.ground is not None
-        await conn.execute("select howdah.carry_out()")
+        await conn.execute("select howdah.apply_cancel_requests()")
         first, last = self.ground.ids[0], self.ground.ids[-1]
         seen = json.loads(await conn.fetchval(SUMMARY, self.ground.tokens, last, first))
         return {name: sorted(rows or (), key=repr) for name, rows in seen.items()}

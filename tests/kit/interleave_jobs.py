@@ -49,7 +49,7 @@ select json_build_object(
         from (select *, expires_at < clock_timestamp() as lapsed from howdah.lease) l),
     'gone', (select json_agg(json_build_array(g.id, g.token) order by g.token, g.id) from howdah.gone g),
     'keys', (select json_agg(json_build_array(k.id, k.key) order by k.key) from howdah.job_key k),
-    'wishes', (select json_agg(c.id order by c.id) from howdah.cancel_request c),
+    'requests', (select json_agg(c.id order by c.id) from howdah.cancel_request c),
     'history', (
         select json_agg(json_build_array(a.id, a.attempt, a.outcome) order by a.id, a.attempt, a.outcome)
         from howdah.attempt a),
@@ -100,8 +100,8 @@ class PreparedJobs:
         return await wrongs(conn, [self.ids[0] + number for number in (await self.portrait(conn))["jobs"]])
 
     async def portrait(self, conn: Any) -> dict[str, Any]:
-        """What the tables say once wishes are carried out, by places instead of ids: two grounds can be compared."""
-        await conn.execute("select howdah.carry_out()")
+        """What the tables say once cancel requests are applied, by places instead of ids: two grounds can be compared."""
+        await conn.execute("select howdah.apply_cancel_requests()")
         seen = json.loads(await conn.fetchval(PORTRAIT))
         first, ranks = self.ids[0], {lease[0]: f"lease {rank}" for rank, lease in enumerate(seen["leases"] or ())}
         held, ranks = set(ranks), ranks | {self.token: "the lease"}
@@ -263,14 +263,14 @@ FORMS = [
         act="cancel",
         name="a running one",
         do=asking("cancel", 6),
-        locks={"wish of 6": "update"},
+        locks={"request of 6": "update"},
     ),
-    Form(act="cancel", name="a waiting one", do=asking("cancel", 9), locks=RUN | {"wish of 9": "update"}),
+    Form(act="cancel", name="a waiting one", do=asking("cancel", 9), locks=RUN | {"request of 9": "update"}),
     Form(
         act="cancel",
         name="all",
         do=asking("cancel", *range(12)),
-        locks=RUN | {"wish of 6": "update", "wish of 9": "update", "later": "update"},
+        locks=RUN | {"request of 6": "update", "request of 9": "update", "later": "update"},
     ),
     Form(act="retry", name="one", do=asking("retry", 2), locks={"2": "update"}),
     Form(act="retry", name="many", do=asking("retry", 0, 1, 2), locks=OVER),

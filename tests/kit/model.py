@@ -39,7 +39,7 @@ class Entry:
     state: str | None = None
     node: int | None = None
     """Who ended it."""
-    wish: bool = False
+    asked: bool = False
     resets: int = 0
 
 
@@ -93,7 +93,7 @@ class Model:
             "jobs": set(self.jobs),
             "leases": {(token, lease.node, lease.lapsed, lease.names) for token, lease in self.leases.items()},
             "keys": {(job.key, job.id) for job in self.jobs.values() if job.key and job.location != "done"},
-            "wishes": {job.id for job in self.jobs.values() if job.wish and job.location != "done"},
+            "requests": {job.id for job in self.jobs.values() if job.asked and job.location != "done"},
             "resets": {(job.id, job.resets) for job in self.jobs.values() if job.resets},
             "paused": set(self.paused),
             "effects": sorted(self.effects),
@@ -145,7 +145,7 @@ class Model:
         return accepted
 
     def _end(self, job: Entry, code: str, node: int) -> str:
-        if code in "rsb" and job.wish:
+        if code in "rsb" and job.asked:
             code = "c"
         elif code == "r" and job.used >= job.most:
             code = "f"
@@ -157,7 +157,7 @@ class Model:
         return code
 
     def _over(self, job: Entry, state: str, node: int | None) -> None:
-        job.location, job.state, job.node, job.token, job.wish, job.due = "done", state, node, None, False, False
+        job.location, job.state, job.node, job.token, job.asked, job.due = "done", state, node, None, False, False
 
     def transact(self, node: int, token: int, id: int) -> bool:
         """A handler's transaction commits with its success, if the job is its own."""
@@ -173,7 +173,7 @@ class Model:
         kept = {token for token in tokens if token in self.leases and self.leases[token].node == node}
         for token in kept:
             self.leases[token].lapsed = False
-        wanted = {job.id for token in kept for job in self.held(token) if job.wish}
+        wanted = {job.id for token in kept for job in self.held(token) if job.asked}
         return set(tokens) - kept, wanted
 
     def release(self, node: int, tokens: Collection[int]) -> int:
@@ -191,8 +191,8 @@ class Model:
         node, left = self.leases[token].node, self.held(token)
         for job in left:
             job.resets += charge
-            if job.wish or (charge and job.used >= job.most):
-                self._over(job, "c" if job.wish else "f", node)
+            if job.asked or (charge and job.used >= job.most):
+                self._over(job, "c" if job.asked else "f", node)
             else:
                 job.location, job.token, job.used = "ready", None, job.used - (not charge)
         del self.leases[token]
@@ -208,7 +208,7 @@ class Model:
             if job is None or job.location == "done":
                 results[id] = "unknown" if job is None else "over"
             elif job.location == "lease":
-                job.wish, results[id] = True, "asked"
+                job.asked, results[id] = True, "asked"
             else:
                 self._over(job, "c", None)
                 results[id] = "cancelled"
@@ -223,7 +223,7 @@ class Model:
             elif holder := self.live_key(job.key):
                 results[id] = f"key held by job {holder.id}"
             else:
-                job.location, job.used, job.state, job.node, job.wish = "ready", 0, None, None, False
+                job.location, job.used, job.state, job.node, job.asked = "ready", 0, None, None, False
                 results[id] = "queued"
         return results
 

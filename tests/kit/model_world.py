@@ -210,7 +210,7 @@ class World:
             "done": {(id, attempt, state, node) for id, state, attempt, node in seen["done"]},
             "leases": {(token, node, lapsed, frozenset(held)) for token, node, lapsed, held in leases},
             "keys": {(key, id) for id, key in seen["keys"]},
-            "wishes": {id for id in seen["wishes"] if id in live - over},
+            "requests": {id for id in seen["requests"] if id in live - over},
             "resets": {(id, lost.count(id)) for id in lost},
             "paused": set(seen["paused"]),
             "effects": sorted(row[0] for row in await self._conn.fetch("select id from effect")),

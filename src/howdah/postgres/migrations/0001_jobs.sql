@@ -544,7 +544,7 @@ language sql set search_path = pg_catalog, pg_temp
             cross join lateral (select k.key from {schema}.job_key k where k.key = o.key and k.id = o.id offset 0) h
             where o.fate <> 'q'))
     ),
-    wishes as (delete from {schema}.cancel_request where id = any(array(select o.id from open o where o.fate = 'c'))),
+    requests as (delete from {schema}.cancel_request where id = any(array(select o.id from open o where o.fate = 'c'))),
     forget as (delete from {schema}.gone where token = any(tokens)),
     notified as materialized (select {schema}.notify_workers(queue) from (select distinct queue from queued) q)
     select coalesce((select sum(n) from queued), 0)::bigint, (select count(*) from over) + 0 * (select count(*) from notified)
@@ -638,7 +638,7 @@ begin
     perform {schema}.refuse_snapshots();
     if exists (select from {schema}.cancel_request) then
         begin
-            perform {schema}.carry_out();
+            perform {schema}.apply_cancel_requests();
         exception when lock_not_available or deadlock_detected then
             null;                                                       -- the next call carries them out
         end;
@@ -767,7 +767,7 @@ begin
             cross join lateral (select k.key from {schema}.job_key k where k.key = a.key and k.id = a.id offset 0) h
             where a.fate in ('d', 'f', 'c')))
     ),
-    wishes as (delete from {schema}.cancel_request where id = any(array(select a.id from a where a.fate in ('d', 'f', 'c')))),
+    requests as (delete from {schema}.cancel_request where id = any(array(select a.id from a where a.fate in ('d', 'f', 'c')))),
     counted as (
         update {schema}.lease l set remaining = l.remaining - n.jobs
         from (select a.token, count(*)::int as jobs from a group by a.token) n

@@ -252,11 +252,11 @@ language sql set search_path = pg_catalog, pg_temp as $howdah$
     select * from {schema}.cancel_seen(p_ids, null)
 $howdah$;
 
--- carry_out: carry out cancel requests that missed their job: it was moving between places when it was cancelled, and neither
+-- apply_cancel_requests: apply cancel requests that missed their job: it was moving between places when it was cancelled, and neither
 -- transaction saw what the other had not committed yet. The job waits now and would be started once more.
 -- in:  most   jobs per call
 -- out: jobs cancelled
-create function {schema}.carry_out(most int default 1000) returns int
+create function {schema}.apply_cancel_requests(most int default 1000) returns int
 language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '500ms'
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
 declare
