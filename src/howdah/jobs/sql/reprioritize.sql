@@ -3,4 +3,4 @@
 -- out: id, result: reprioritized | same | running | over | changed | unknown; was_queue, was_priority of those that changed
 
 select id, result, was_queue, was_priority
-from {schema}.rearrange_from($1::int8[], $2::text, null, $3::int, 'reprioritized')
+from {schema}.move_or_reprioritize($1::int8[], $2::text, null, $3::int, 'reprioritized')

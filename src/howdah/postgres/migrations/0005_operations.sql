@@ -24,14 +24,14 @@ language sql set search_path = pg_catalog, pg_temp set enable_hashjoin = on set 
     on conflict do nothing
 $howdah$;
 
--- take_from: take waiting jobs out of `ready` and `later`, in their order. The caller puts them elsewhere in the same transaction.
+-- take_waiting: take waiting jobs out of `ready` and `later`, in their order. The caller puts them elsewhere in the same transaction.
 -- in:  p_ids     jobs; those that do not wait are left out
 --      p_queue   only jobs that wait in this queue; null: in any
 -- out: the jobs taken
 --
 -- The runs are locked first and read by a later statement, because a claim that committed meanwhile has taken their heads.
 -- Jobs that were moving between places are searched for again.
-create function {schema}.take_from(p_ids bigint[], p_queue text) returns setof {schema}.waiting
+create function {schema}.take_waiting(p_ids bigint[], p_queue text) returns setof {schema}.waiting
 language plpgsql set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = on as $howdah$
 #variable_conflict use_column
@@ -95,7 +95,7 @@ begin
     end loop;
 end $howdah$;
 
--- rearrange_from: give waiting jobs another queue, another priority, or both.
+-- move_or_reprioritize: give waiting jobs another queue, another priority, or both.
 -- in:  p_ids
 --      p_from        only jobs that wait in this queue; null: in any
 --      p_queue       null: unchanged
@@ -105,7 +105,7 @@ end $howdah$;
 --      was_queue, was_priority   before
 --
 -- The jobs arrive anew in their new lane, in the order they had. Jobs in `later` stay there.
-create function {schema}.rearrange_from(p_ids bigint[], p_from text, p_queue text, p_priority int, p_did text)
+create function {schema}.move_or_reprioritize(p_ids bigint[], p_from text, p_queue text, p_priority int, p_did text)
 returns table (id bigint, result text, was_queue text, was_priority int)
 language plpgsql set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
@@ -127,7 +127,7 @@ begin
           and j.queue = coalesce(p_from, j.queue)
           and not exists (select from {schema}.done d where d.id = j.id));
     taken := array(
-        select t from {schema}.take_from(array(select x from unnest(ids) x except select x from unnest(same) x), p_from) t);
+        select t from {schema}.take_waiting(array(select x from unnest(ids) x except select x from unnest(same) x), p_from) t);
     update {schema}.job j
     set queue = coalesce(p_queue, j.queue), priority = coalesce(p_priority, j.priority)
     from unnest(taken) t
@@ -174,14 +174,14 @@ end $howdah$;
 create function {schema}.reprioritize(p_ids bigint[], p_priority int)
 returns table (id bigint, result text, was_queue text, was_priority int)
 language sql set search_path = pg_catalog, pg_temp as $howdah$
-    select * from {schema}.rearrange_from(p_ids, null, null, p_priority, 'reprioritized')
+    select * from {schema}.move_or_reprioritize(p_ids, null, null, p_priority, 'reprioritized')
 $howdah$;
 
 -- move: move waiting jobs to another queue.
 create function {schema}.move(p_ids bigint[], p_queue text)
 returns table (id bigint, result text, was_queue text, was_priority int)
 language sql set search_path = pg_catalog, pg_temp as $howdah$
-    select * from {schema}.rearrange_from(p_ids, null, p_queue, null, 'moved')
+    select * from {schema}.move_or_reprioritize(p_ids, null, p_queue, null, 'moved')
 $howdah$;
 
 -- cancel_seen: cancel jobs. Waiting jobs end at once; for running jobs (or jobs between places) the request is stored: the
@@ -223,7 +223,7 @@ begin
         order by 1);
     insert into {schema}.cancel_request (id) select x from unnest(wished) x order by x on conflict do nothing;
     select coalesce(array_agg(t.id), '{}'), coalesce(array_agg(t.attempt), '{}') into ended, used
-    from {schema}.take_from(
+    from {schema}.take_waiting(
         array(select s.id from unnest(ids, states) s(id, state) where s.id = any(open) and (s.state is null or s.state = 'queued')),
         p_queue) t;
     insert into {schema}.done (id, attempt, state, error)
@@ -397,7 +397,7 @@ begin
     ) s;
     waited := array(
         select t.id
-        from {schema}.take_from(
+        from {schema}.take_waiting(
             array(select s.id from unnest(ids, states) s(id, state) where s.state is null or s.state = 'queued'), p_queue) t);
     -- Two statements: lock, then read. The second sees what changed while the first waited.
     locked := array(
