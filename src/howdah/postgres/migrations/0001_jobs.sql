@@ -448,11 +448,11 @@ end $howdah$;
 
 -- ================================================================ leases that end other than by acks
 
--- refuse_snapshots: raise unless the transaction is READ COMMITTED.
+-- require_read_committed: raise unless the transaction is READ COMMITTED.
 --
 -- The functions that call it lock rows in one statement and read them in a later one. The later one must have a new snapshot,
 -- or it would not see what was committed while the first one waited.
-create function {schema}.refuse_snapshots() returns void
+create function {schema}.require_read_committed() returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
@@ -635,7 +635,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 declare
     taken bigint[];
 begin
-    perform {schema}.refuse_snapshots();
+    perform {schema}.require_read_committed();
     if exists (select from {schema}.cancel_request) then
         begin
             perform {schema}.apply_cancel_requests();
@@ -678,7 +678,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 declare
     taken bigint[];
 begin
-    perform {schema}.refuse_snapshots();
+    perform {schema}.require_read_committed();
     taken := array(select token from {schema}.lease where token = any(tokens) and node = p_node order by token for update);
     leases := cardinality(taken);
     requeued := 0;
@@ -715,7 +715,7 @@ declare
     held    bigint[];
     through bigint[];
 begin
-    perform {schema}.refuse_snapshots();
+    perform {schema}.require_read_committed();
     held := array(
         select l.token from {schema}.lease l
         where (l.token = any(tokens) or l.token = any(finished)) and l.node = p_node

@@ -141,13 +141,13 @@ create trigger gate before insert on {schema}.event for each statement execute f
 -- Also in sessions that set session_replication_role to replica, as restores and replication tools do.
 alter table {schema}.event enable always trigger gate;
 
--- refuse_change: reject updates of events: the log is append-only. TRUNCATE stays possible, to start over.
-create function {schema}.refuse_change() returns trigger
+-- reject_update: reject updates of events: the log is append-only. TRUNCATE stays possible, to start over.
+create function {schema}.reject_update() returns trigger
 language plpgsql as $howdah$
 begin
     raise exception 'howdah: the event log is append-only' using errcode = 'restrict_violation';
 end $howdah$;
-create trigger append_only before update on {schema}.event for each statement execute function {schema}.refuse_change();
+create trigger append_only before update on {schema}.event for each statement execute function {schema}.reject_update();
 
 -- frontier: return how far the log can be read without skipping an event that commits later.
 -- in:  sleep_ms   set the sleep marker first, as a consumer must that is about to sleep; 0: do not

@@ -41,7 +41,7 @@ declare
     hits bigint[];
     ends bigint[];
 begin
-    perform {schema}.refuse_snapshots();
+    perform {schema}.require_read_committed();
     for try in 1..3 loop
         exit when cardinality(rest) = 0;
         runs := array(
@@ -204,7 +204,7 @@ declare
     ended  bigint[];
     used   smallint[];
 begin
-    perform {schema}.refuse_snapshots();
+    perform {schema}.require_read_committed();
     select coalesce(array_agg(s.id order by s.id), '{}'), coalesce(array_agg(s.state order by s.id), '{}') into ids, states
     from (select distinct on (s.id) s.id, s.state from unnest(p_ids, p_states) s(id, state) where s.id is not null order by s.id) s;
     open := array(
@@ -300,7 +300,7 @@ declare
     back   bigint[];
     was    "char"[];
 begin
-    perform {schema}.refuse_snapshots();
+    perform {schema}.require_read_committed();
     select coalesce(array_agg(s.id order by s.id), '{}'), coalesce(array_agg(s.state order by s.id), '{}'),
         coalesce(array_agg(s.ended order by s.id), '{}')
     into ids, states, moment
@@ -565,7 +565,7 @@ declare
     why      constant text := 'the job was in no place; this is a bug of howdah, please report it';
 begin
     next_id := first; looked := 0; requeued := 0; ended := 0; leases := 0;
-    perform {schema}.refuse_snapshots();
+    perform {schema}.require_read_committed();
     if not pg_try_advisory_xact_lock(hashtextextended({'schema'} || ' repair', 0)) then
         return;
     end if;
@@ -697,7 +697,7 @@ declare
     seen  record;
 begin
     requeued := 0; ended := 0; leases := 0;
-    perform {schema}.refuse_snapshots();
+    perform {schema}.require_read_committed();
     select s.* into state from {schema}.repair_state s
     where s.looked_at is null
        or s.looked_at not between clock_timestamp() - pace * interval '1 second' and clock_timestamp()
