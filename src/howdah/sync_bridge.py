@@ -57,7 +57,7 @@ def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
     return done.result()
 
 
-def refuse_in_loop(instead: str) -> None:
+def reject_in_loop(instead: str) -> None:
     """Raise if an event loop is running, because a synchronous call would block it."""
     try:
         asyncio.get_running_loop()

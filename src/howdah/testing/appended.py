@@ -17,7 +17,7 @@ from howdah.errors import ArgumentError, ConfigError
 from howdah.events.event import Event, EventTypes, events_of, split_stream
 from howdah.postgres import sql
 from howdah.store import Transaction
-from howdah.sync_bridge import refuse_in_loop, run_in_thread
+from howdah.sync_bridge import reject_in_loop, run_in_thread
 from howdah.testing.assertions import call
 
 MAX_SEARCHED = 10_000
@@ -62,7 +62,7 @@ def assert_appended_sync(
 ) -> list[Event]:
     """:func:`assert_appended` for synchronous tests."""
     __tracebackhide__ = True
-    refuse_in_loop("await assert_appended(…) instead")
+    reject_in_loop("await assert_appended(…) instead")
     return run_in_thread(assert_appended(app, stream=stream, type=type, data=data, count=count))
 
 
@@ -71,7 +71,7 @@ def refute_appended_sync(
 ) -> None:
     """:func:`refute_appended` for synchronous tests."""
     __tracebackhide__ = True
-    refuse_in_loop("await refute_appended(…) instead")
+    reject_in_loop("await refute_appended(…) instead")
     run_in_thread(refute_appended(app, stream=stream, type=type, data=data))
 
 

@@ -18,7 +18,7 @@ from howdah.job import State
 from howdah.jobs.rows import JobRow
 from howdah.postgres import sql
 from howdah.secrets import marks, masked
-from howdah.sync_bridge import refuse_in_loop, run_in_thread
+from howdah.sync_bridge import reject_in_loop, run_in_thread
 from howdah.task import Task
 
 MAX_SEARCHED = 10_000
@@ -78,14 +78,14 @@ async def refute_enqueued(
 def assert_enqueued_sync(app: Howdah, task: Task[..., Any] | str, *args: Any, **kwargs: Any) -> list[JobRow]:
     """:func:`assert_enqueued` for synchronous tests."""
     __tracebackhide__ = True
-    refuse_in_loop("await assert_enqueued(…) instead")
+    reject_in_loop("await assert_enqueued(…) instead")
     return run_in_thread(assert_enqueued(app, task, *args, **kwargs))
 
 
 def refute_enqueued_sync(app: Howdah, task: Task[..., Any] | str, *args: Any, **kwargs: Any) -> None:
     """:func:`refute_enqueued` for synchronous tests."""
     __tracebackhide__ = True
-    refuse_in_loop("await refute_enqueued(…) instead")
+    reject_in_loop("await refute_enqueued(…) instead")
     run_in_thread(refute_enqueued(app, task, *args, **kwargs))
 
 

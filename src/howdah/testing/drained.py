@@ -15,7 +15,7 @@ from howdah.outcome import Ack, Outcome
 from howdah.postgres import sql
 from howdah.redact import describe
 from howdah.secrets import marks, masked
-from howdah.sync_bridge import refuse_in_loop, run_in_thread
+from howdah.sync_bridge import reject_in_loop, run_in_thread
 from howdah.testing.assertions import call
 from howdah.worker.options import WorkerOptions
 
@@ -116,7 +116,7 @@ def drain_sync(
     raise_failures: bool = True,
 ) -> Drained:
     """:func:`drain` for synchronous tests."""
-    refuse_in_loop("await drain(…) instead of calling drain_sync(…)")
+    reject_in_loop("await drain(…) instead of calling drain_sync(…)")
 
     async def work() -> Drained:
         try:
