@@ -100,7 +100,7 @@ class PreparedJobs:
         return await wrongs(conn, [self.ids[0] + number for number in (await self.portrait(conn))["jobs"]])
 
     async def portrait(self, conn: Any) -> dict[str, Any]:
-        """What the tables say once cancel requests are applied, by places instead of ids: two grounds can be compared."""
+        """Rows once cancel requests are applied, by places instead of ids: two grounds can be compared."""
         await conn.execute("select howdah.apply_cancel_requests()")
         seen = json.loads(await conn.fetchval(PORTRAIT))
         first, ranks = self.ids[0], {lease[0]: f"lease {rank}" for rank, lease in enumerate(seen["leases"] or ())}

@@ -24,7 +24,8 @@ language sql set search_path = pg_catalog, pg_temp set enable_hashjoin = on set 
     on conflict do nothing
 $howdah$;
 
--- take_waiting: take waiting jobs out of `ready` and `later`, in their order. The caller puts them elsewhere in the same transaction.
+-- take_waiting: take waiting jobs out of `ready` and `later`, in their order. The caller puts them elsewhere in the same
+-- transaction.
 -- in:  p_ids     jobs; those that do not wait are left out
 --      p_queue   only jobs that wait in this queue; null: in any
 -- out: the jobs taken
@@ -197,12 +198,12 @@ language plpgsql set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $howdah$
 #variable_conflict use_column
 declare
-    ids    bigint[];
-    states text[];
-    open   bigint[];
-    wished bigint[];
-    ended  bigint[];
-    used   smallint[];
+    ids       bigint[];
+    states    text[];
+    open      bigint[];
+    requested bigint[];
+    ended     bigint[];
+    used      smallint[];
 begin
     perform {schema}.require_read_committed();
     select coalesce(array_agg(s.id order by s.id), '{}'), coalesce(array_agg(s.state order by s.id), '{}') into ids, states
@@ -213,7 +214,7 @@ begin
           and not exists (select from {schema}.done d where d.id = s.id offset 0)
         order by 1);
     -- The request is written first: a job on its way back to the queue is then cancelled by one side or the other.
-    wished := array(
+    requested := array(
         select s.id from unnest(ids, states) s(id, state)
         where s.id = any(open)
           and (s.state is null
@@ -221,7 +222,7 @@ begin
               and not exists (select from {schema}.later l where l.id = s.id offset 0)
               and coalesce((select r.lo from {schema}.ready r where r.hi > s.id order by r.hi limit 1) > s.id, true))
         order by 1);
-    insert into {schema}.cancel_request (id) select x from unnest(wished) x order by x on conflict do nothing;
+    insert into {schema}.cancel_request (id) select x from unnest(requested) x order by x on conflict do nothing;
     select coalesce(array_agg(t.id), '{}'), coalesce(array_agg(t.attempt), '{}') into ended, used
     from {schema}.take_waiting(
         array(select s.id from unnest(ids, states) s(id, state) where s.id = any(open) and (s.state is null or s.state = 'queued')),
@@ -231,14 +232,14 @@ begin
     delete from {schema}.job_key k
     where k.key = any(array(select j.key from {schema}.job j where j.id = any(ended) and j.key is not null)) and k.id = any(ended);
     -- a job that was deleted while we waited needs no request
-    wished := array(select x from unnest(wished) x where exists (select from {schema}.job j where j.id = x offset 0) order by 1);
+    requested := array(select x from unnest(requested) x where exists (select from {schema}.job j where j.id = x offset 0) order by 1);
     delete from {schema}.cancel_request c
     where c.id = any(open)
       and (c.id = any(ended) or not exists (select from {schema}.job j where j.id = c.id offset 0));
     return query
     select s.id,
         case when s.id = any(ended) then 'cancelled'
-             when s.id = any(wished) then 'asked'
+             when s.id = any(requested) then 'asked'
              when not exists (select from {schema}.job j where j.id = s.id offset 0) then 'unknown'
              when s.state is null then 'over'
              else 'changed' end
@@ -252,8 +253,8 @@ language sql set search_path = pg_catalog, pg_temp as $howdah$
     select * from {schema}.cancel_seen(p_ids, null)
 $howdah$;
 
--- apply_cancel_requests: apply cancel requests that missed their job: it was moving between places when it was cancelled, and neither
--- transaction saw what the other had not committed yet. The job waits now and would be started once more.
+-- apply_cancel_requests: apply cancel requests that missed their job: it was moving between places when it was cancelled, and
+-- neither transaction saw what the other had not committed yet. The job waits now and would be started once more.
 -- in:  most   jobs per call
 -- out: jobs cancelled
 create function {schema}.apply_cancel_requests(most int default 1000) returns int
