@@ -99,7 +99,7 @@ begin
     revoke insert, update, delete on howdah.migration, howdah.jobs from howdah_worker, howdah_fleet;
     revoke update, delete on howdah.event from howdah_worker;
     revoke update, delete, truncate on howdah.audit from howdah_worker, howdah_fleet;
-    revoke insert, update, delete on howdah.event, howdah.consumer, howdah.share, howdah.checkpoint, howdah.parked, howdah.leader,
+    revoke insert, update, delete on howdah.event, howdah.consumer, howdah.consumer_partition, howdah.checkpoint, howdah.parked, howdah.leader,
         howdah.declaration from howdah_fleet;
     revoke insert, update, delete on howdah.server_run from howdah_worker, howdah_fleet;
     revoke insert, update, delete on howdah.webhook, howdah.webhook_declaration, howdah.notice, howdah.queue_mark,

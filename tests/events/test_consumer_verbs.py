@@ -176,7 +176,7 @@ async def test_only_a_consumer_no_node_has_can_be_forgotten(app, conn, seen, gat
     await app.log.admin.forget("notes")
 
     assert list(await app.log.admin.consumers()) == []
-    for table in ("consumer", "share", "checkpoint", "parked"):
+    for table in ("consumer", "consumer_partition", "checkpoint", "parked"):
         assert await conn.fetchval(f"select count(*) from howdah.{table}") == 0
     await drain(app)
     assert await seen() == [1, 1], "if it comes back it is new"

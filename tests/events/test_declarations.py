@@ -88,10 +88,10 @@ async def test_what_the_old_owner_has_under_way_is_refused(database, conn):
     app, _ = wanting(database.dsn, OLD)
     async with node(app, **QUICK) as first:
         await eventually(held(conn, first))
-        epoch = await conn.fetchval("select epoch from howdah.share")
+        epoch = await conn.fetchval("select epoch from howdah.consumer_partition")
     await app.close()
-    await conn.execute("update howdah.share set node = 77")
-    epoch, run = await conn.fetchrow("select epoch, howdah.begin_run() from howdah.share")
+    await conn.execute("update howdah.consumer_partition set node = 77")
+    epoch, run = await conn.fetchrow("select epoch, howdah.begin_run() from howdah.consumer_partition")
     await conn.fetchval(STATEMENTS["declare"], "orders", 1, None, NEW, 0)
 
     assert await conn.fetchval(STATEMENTS["move_checkpoint"], "orders", 0, 77, epoch, 0, 9, 0, 1.0, run) is None
@@ -159,17 +159,17 @@ async def test_nodes_of_an_old_declaration_own_only_what_they_declared(database,
     """Even if a leader assigns shares without a look at the declarations."""
     before = "select howdah.declare_scope('orders', 1, null, $1, 0)"
     ancient = await ancient_node(conn, partitions=1)
-    assign = "update howdah.share set node = $1, epoch = epoch + 1 where node is distinct from $1"
+    assign = "update howdah.consumer_partition set node = $1, epoch = epoch + 1 where node is distinct from $1"
     assert await conn.execute(assign, ancient) == "UPDATE 1", "its own declaration is current"
 
     new, _ = wanting(database.dsn, NEW)
     async with node(new, rebalance=60.0, lease=60.0) as second:
         await conn.execute("update howdah.node set beat_at = now() + interval '1 hour' where id = $1", ancient)
         await eventually(lambda: owned_by(conn, second))
-        epoch = await conn.fetchval("select epoch from howdah.share")
+        epoch = await conn.fetchval("select epoch from howdah.consumer_partition")
         await conn.execute(assign, ancient)
         assert await owned_by(conn, second), "it stays where it is"
-        assert await conn.fetchval("select epoch from howdah.share") == epoch
+        assert await conn.fetchval("select epoch from howdah.consumer_partition") == epoch
         await conn.execute(assign, None)
         await conn.execute(assign, ancient)
         assert await owned_by(conn, second), "or goes to a node that may have it"
@@ -194,13 +194,15 @@ async def shared(conn, nodes):
 async def test_epochs_rise_and_cannot_be_guessed(conn):
     """A standby that is promoted counts on from the same epoch as the old primary did."""
     await conn.execute("select howdah.declare_scope('orders', 1, null, null, 0)")
-    epochs, twins = [await conn.fetchval("select epoch from howdah.share")], set()
+    epochs, twins = [await conn.fetchval("select epoch from howdah.consumer_partition")], set()
     for _ in range(20):
         around = conn.transaction()
         await around.start()
-        twins.add(await conn.fetchval("update howdah.share set epoch = epoch + 1 returning epoch"))
+        twins.add(await conn.fetchval("update howdah.consumer_partition set epoch = epoch + 1 returning epoch"))
         await around.rollback()
-        epochs.append(await conn.fetchval("update howdah.share set node = 5, epoch = epoch + 1 returning epoch"))
+        epochs.append(
+            await conn.fetchval("update howdah.consumer_partition set node = 5, epoch = epoch + 1 returning epoch")
+        )
     assert epochs == sorted(set(epochs))
     assert not twins & set(epochs)
     assert epochs[-1] < 2**53

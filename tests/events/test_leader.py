@@ -63,14 +63,14 @@ async def test_a_leader_that_stops_resigns_and_another_leads_at_once(direct, con
 
 @pytest.mark.parametrize("way", ["lease", "advisory"])
 async def test_a_leader_without_consumers_of_its_own_hands_over_at_once_as_well(direct, conn, way):
-    """It has to ring even though it gives no share back."""
+    """It has to ring even though it gives no partition back."""
     app, _ = following(direct.dsn, "a")
     times = {"rebalance": 90.0, "lease": 200.0, "notify": True, "leader": way}
     async with node(app, **times) as first:
         await eventually(held(conn, first))
         async with node(app, **times) as second:
             await eventually(lambda: registered(conn, 2))
-            await conn.execute("update howdah.share set node = $1, epoch = epoch + 1", second.node)
+            await conn.execute("update howdah.consumer_partition set node = $1, epoch = epoch + 1", second.node)
             first.stop()
             await eventually(lambda: leads(conn, second))
 
@@ -298,7 +298,9 @@ async def test_a_node_whose_row_was_pruned_consumes_again_once_it_is_back(databa
         async with conn.transaction():
             await conn.execute("create temp table pruned as select * from howdah.node")
             await conn.execute("delete from howdah.node")
-        await conn.execute("update howdah.share set node = null, epoch = epoch + 1")  # as another leader would
+        await conn.execute(
+            "update howdah.consumer_partition set node = null, epoch = epoch + 1"
+        )  # as another leader would
         await conn.execute("update pruned set consumers = null, declared = null, beat_at = clock_timestamp()")
         await conn.execute(
             "insert into howdah.node overriding system value select * from pruned on conflict (id) do nothing"

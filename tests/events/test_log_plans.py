@@ -31,7 +31,7 @@ insert into howdah.event (stream_type, stream_id, version, type, data)
     select case when s % 10 = 0 then 'Customer' else 'Order' end, s::text, v, 'Type' || v % 10, '{{"n": 1}}'
     from generate_series(1, {EVENTS // STREAMS}) v, generate_series(1, {STREAMS}) s;
 insert into howdah.consumer (name, partitions) select 'c' || g, 4 from generate_series(1, 200) g;
-insert into howdah.share (consumer, part, node, epoch)
+insert into howdah.consumer_partition (consumer, part, node, epoch)
     select 'c' || g, p, 1, 1 from generate_series(1, 200) g, generate_series(0, 3) p;
 insert into howdah.checkpoint (consumer, part, position)
     select 'c' || g, p, 500000 from generate_series(1, 200) g, generate_series(0, 3) p;

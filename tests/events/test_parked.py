@@ -164,7 +164,7 @@ def guarded(request, monkeypatch):
 
 
 async def test_an_event_that_another_node_handled_meanwhile_is_not_parked_again(app, conn, seen, guarded):
-    """Its owner tries it for so long that the share moves, and fails when the next owner is done with it."""
+    """Its owner tries it for so long that the partition moves, and fails when the next owner is done with it."""
     begun, go, tries = asyncio.Event(), asyncio.Event(), [0]
 
     @app.consumer("shaky", on_failure="park", max_failures=1, retry=AT_ONCE)
@@ -183,7 +183,7 @@ async def test_an_event_that_another_node_handled_meanwhile_is_not_parked_again(
         await parked(app, 1)
         await app.log.admin.retry_parked("shaky")
         await asyncio.wait_for(begun.wait(), 30)
-        await conn.execute("update howdah.share set epoch = epoch + 1")  # as when it moves away and back
+        await conn.execute("update howdah.consumer_partition set epoch = epoch + 1")  # as when it moves away and back
         await conn.execute("delete from howdah.parked")  # the next owner handled it
         await conn.execute("insert into seen (version) values (1)")
         go.set()
@@ -227,9 +227,11 @@ async def test_only_the_owner_keeps_an_event_parked(app, conn, seen, bad, foreig
     async with node(app):
         await parked(app, 1)
     await app.log.admin.retry_parked("shaky")
-    await conn.execute("update howdah.share set node = 7")
+    await conn.execute("update howdah.consumer_partition set node = 7")
     given = dict(
-        await conn.fetchrow("select node, epoch, 1::int8 as position, howdah.begin_run() as run from howdah.share")
+        await conn.fetchrow(
+            "select node, epoch, 1::int8 as position, howdah.begin_run() as run from howdah.consumer_partition"
+        )
     )
     repark = sql.load("howdah.events", schema="howdah")["repark"]
 

@@ -87,7 +87,7 @@ async def assert_once_and_in_order(conn):
 async def partitions(conn):
     """The number of parts there are, and whether there are as many shares and checkpoints."""
     return await conn.fetchval(
-        """select case when c.upto is null and c.partitions = (select count(*) from howdah.share)
+        """select case when c.upto is null and c.partitions = (select count(*) from howdah.consumer_partition)
             and c.partitions = (select count(*) from howdah.checkpoint) then c.partitions end
         from howdah.consumer c where c.name = 'orders'"""
     )
@@ -187,7 +187,9 @@ async def test_a_checkpoint_that_is_locked_holds_up_the_change_but_no_assignment
             looking = await direct.connect("looking")
             await eventually(lambda: owned(looking, "other", second))
             await eventually(lambda: owned(looking, "orders", second))
-            assert await looking.fetchval("select count(*) from howdah.share where consumer = 'orders'") == 2
+            assert (
+                await looking.fetchval("select count(*) from howdah.consumer_partition where consumer = 'orders'") == 2
+            )
             await looking.close()
     async with node(new, **QUICK):
         await eventually(lambda: is_now(conn, 3, other=1))
@@ -202,7 +204,7 @@ async def test_a_change_under_way_is_given_up_when_a_node_of_the_old_code_joins(
         async with node(new, **QUICK):
             await eventually(lambda: registered(conn, 2))
             await conn.execute("update howdah.consumer set upto = 0")
-            await conn.execute("update howdah.share set epoch = epoch + 1")
+            await conn.execute("update howdah.consumer_partition set epoch = epoch + 1")
             for stream in range(12):
                 made = await old.log.append(f"S-{stream}", {"type": "T"})
             await old.log.wait_for("orders", made, timeout=30)
@@ -237,7 +239,7 @@ async def test_the_change_step_by_step(database, conn, seen):
     settle = sql.load("howdah.events", schema="howdah")["move_checkpoint"]
     await conn.execute("select howdah.append('S-' || n, '{\"type\": \"T\"}') from generate_series(1, 20) n")
     await conn.execute("select howdah.declare_scope('orders', 2, null, null, 0)")
-    await conn.execute("update howdah.share set node = 1")
+    await conn.execute("update howdah.consumer_partition set node = 1")
     await conn.execute("update howdah.checkpoint set position = 5 + 4 * part")
     await conn.execute(
         """insert into howdah.parked (consumer, position, part, error, message, traceback, failures)
@@ -250,13 +252,13 @@ async def test_the_change_step_by_step(database, conn, seen):
         return await conn.fetchval("select howdah.reshape('orders', $1)", number)
 
     async def epoch(part=0):
-        return await conn.fetchval("select epoch from howdah.share where part = $1", part)
+        return await conn.fetchval("select epoch from howdah.consumer_partition where part = $1", part)
 
     async def stands():
         return [
             tuple(row)
             for row in await conn.fetch(
-                """select part, k.position, s.epoch >> 24, c.upto from howdah.checkpoint k join howdah.share s
+                """select part, k.position, s.epoch >> 24, c.upto from howdah.checkpoint k join howdah.consumer_partition s
                 using (consumer, part) join howdah.consumer c on c.name = consumer order by part"""
             )
         ]
@@ -288,7 +290,7 @@ async def test_the_change_step_by_step(database, conn, seen):
 
 
 async def is_now(conn, number, other=0):
-    found = await conn.fetchval("select count(*) from howdah.share where node is not null")
+    found = await conn.fetchval("select count(*) from howdah.consumer_partition where node is not null")
     return found == number + other and await conn.fetchval(
         "select partitions = $1 and upto is null from howdah.consumer where name = 'orders'", number
     )
@@ -315,5 +317,5 @@ async def at(conn, position, *, but):
 
 
 async def owned(conn, name, running_node):
-    rows = await conn.fetch("select node from howdah.share where consumer = $1", name)
+    rows = await conn.fetch("select node from howdah.consumer_partition where consumer = $1", name)
     return rows and {row["node"] for row in rows} == {running_node.node}

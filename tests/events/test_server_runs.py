@@ -213,7 +213,7 @@ async def test_nothing_is_read_or_settled_in_another_run(app, conn):
         await eventually(held(conn, running_node))
         await app.log.wait_for("mirror", 3)
     await app.close()
-    share = await conn.fetchrow("update howdah.share set node = 7, epoch = epoch + 1 returning epoch")
+    partition = await conn.fetchrow("update howdah.consumer_partition set node = 7, epoch = epoch + 1 returning epoch")
     run = await conn.fetchval("select howdah.server_run()")
     scoped = (3, 10, None, None, 0, 1)
 
@@ -229,13 +229,13 @@ async def test_nothing_is_read_or_settled_in_another_run(app, conn):
         with pytest.raises(asyncpg.PostgresError, match="restarted or replaced"):
             await conn.fetch(STATEMENTS["follow"], 3, 3, 10, other)  # also where there is nothing to read
         settled = await conn.fetchval(
-            STATEMENTS["move_checkpoint"], "mirror", 0, 7, share["epoch"], 3, 9, 0, 1.0, other
+            STATEMENTS["move_checkpoint"], "mirror", 0, 7, partition["epoch"], 3, 9, 0, 1.0, other
         )
-        fault = ("mirror", 0, 7, share["epoch"], 1, True, 4, "E", "m", "t")
+        fault = ("mirror", 0, 7, partition["epoch"], 1, True, 4, "E", "m", "t")
         assert (settled, bool(await conn.fetchval(STATEMENTS["record_failure"], *fault, other))) == (None, False)
 
     assert len(await conn.fetch(STATEMENTS["follow"], 0, 3, 10, run)) == 3
-    assert await conn.fetchval(STATEMENTS["move_checkpoint"], "mirror", 0, 7, share["epoch"], 3, 4, 0, 1.0, run)
+    assert await conn.fetchval(STATEMENTS["move_checkpoint"], "mirror", 0, 7, partition["epoch"], 3, 4, 0, 1.0, run)
     assert await conn.fetchval("select not halted from howdah.checkpoint")
 
 

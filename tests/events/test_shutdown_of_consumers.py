@@ -142,7 +142,9 @@ async def test_a_batch_that_outlasts_the_grace_is_rolled_back(database, conn, ga
     await asyncio.wait_for(running, 30)
 
     assert await gate.marks() == []
-    row = await conn.fetchrow("select k.position, k.failures, s.node from howdah.checkpoint k, howdah.share s")
+    row = await conn.fetchrow(
+        "select k.position, k.failures, s.node from howdah.checkpoint k, howdah.consumer_partition s"
+    )
     assert tuple(row) == (0, 0, None)
     async with node(app, **PATIENT):
         await app.log.wait_for("a", made, timeout=30)
@@ -170,4 +172,6 @@ async def draining(conn, running_node):
 
 
 async def owns(conn, name, running_node):
-    return await conn.fetchval("select node from howdah.share where consumer = $1", name) == running_node.node
+    return (
+        await conn.fetchval("select node from howdah.consumer_partition where consumer = $1", name) == running_node.node
+    )

@@ -72,7 +72,7 @@ async def leading(direct: Database) -> AsyncIterator[Callable[..., Leader]]:
 
 
 async def shares(conn: Any) -> dict[int, int | None]:
-    return {row["part"]: row["node"] for row in await conn.fetch("select part, node from howdah.share")}
+    return {row["part"]: row["node"] for row in await conn.fetch("select part, node from howdah.consumer_partition")}
 
 
 async def taken_over(conn: Any, successor: Leader) -> None:
@@ -87,7 +87,7 @@ async def taken_over(conn: Any, successor: Leader) -> None:
 async def test_a_leader_that_was_frozen_decides_nothing_in_the_term_of_another(
     conn: Any, direct: Database, joined: Any, leading: Any, statement: str, fenced: bool
 ):
-    await joined(FIRST, 2 if statement == "assign" else 3)  # a share to give, or partitions to change
+    await joined(FIRST, 2 if statement == "assign" else 3)  # a partition to give, or partitions to change
     gated = Gated(direct, statement)
     frozen = leading(FIRST, gated)
     if not fenced:

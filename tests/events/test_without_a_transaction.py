@@ -11,7 +11,7 @@ HELD = """
 select count(*) from pg_stat_activity
 where datname = current_database() and application_name = 'howdah pool' and state like 'idle in transaction%'
 """
-STEAL = "update howdah.share set epoch = epoch + 1 where consumer = 'reader'"
+STEAL = "update howdah.consumer_partition set epoch = epoch + 1 where consumer = 'reader'"
 
 
 @pytest.mark.parametrize("takes", ["event", "event, tx"])

@@ -35,10 +35,14 @@ async def connected(dsn: str) -> AsyncIterator[Any]:
 
 
 async def assigned(conn: Any) -> tuple[int, Any, int]:
-    """Let the leader give the share to its owner; returns the epoch, the term and the run of the server."""
+    """Let the leader give the partition to its owner; returns the epoch, the term and the run of the server."""
     term = await conn.fetchval(STATEMENTS["lead"], LEADER, LEASE, LEASE)
     assert await conn.fetchval(STATEMENTS["assign"], ["view"], [0], [OWNER], LEADER, term) == 1
-    return await conn.fetchval("select epoch from howdah.share"), term, await conn.fetchval("select howdah.begin_run()")
+    return (
+        await conn.fetchval("select epoch from howdah.consumer_partition"),
+        term,
+        await conn.fetchval("select howdah.begin_run()"),
+    )
 
 
 async def settled(conn: Any, epoch: int, run: int) -> bool:
@@ -53,7 +57,7 @@ async def settled(conn: Any, epoch: int, run: int) -> bool:
 @pytest.mark.stories
 @pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "counted"])
 async def test_an_epoch_of_the_old_primary_is_not_given_out_by_the_new_one(fenced: bool):
-    """The worst case: the same node gets the same share again. With epochs that only count it has the same one."""
+    """The worst case: the same node gets the same partition again. With epochs that only count it has the same one."""
     async with pair(SETTINGS) as servers:
         await migrate.migrate(Database(servers.primary.dsn))
         async with connected(servers.primary.dsn) as conn:
@@ -92,14 +96,17 @@ NEXT = "select howdah.next_epoch(x) from unnest($1::int8[]) x"
 async def test_whoever_writes_a_share_draws_its_epoch(conn):
     """A trigger sees to it, so no statement can only count."""
     await conn.fetchval(STATEMENTS["declare"], "view", 1, None, None, 0)
-    for statement in ("update howdah.share set epoch = epoch + 1", "update howdah.share set epoch = 0"):
-        before = await conn.fetchval("select epoch from howdah.share")
+    for statement in (
+        "update howdah.consumer_partition set epoch = epoch + 1",
+        "update howdah.consumer_partition set epoch = 0",
+    ):
+        before = await conn.fetchval("select epoch from howdah.consumer_partition")
         drawn = set()
         for _ in range(20):
             around = conn.transaction()
             await around.start()
             await conn.execute(statement)
-            drawn.add(await conn.fetchval("select epoch from howdah.share"))
+            drawn.add(await conn.fetchval("select epoch from howdah.consumer_partition"))
             await around.rollback()
         assert len(drawn) > 15
         assert before < min(drawn)

@@ -14,7 +14,7 @@ from kit.interleave_consumers import ACTS, AT, FORMS, TO, advance, fault, prepar
 pytestmark = pytest.mark.anyio
 
 ALONE = {"advance", "park", "fault"}
-"""What the owner of a share does, one after the other; two owners are kept apart by the epoch."""
+"""What the owner of a partition does, one after the other; two owners are kept apart by the epoch."""
 
 
 @pytest.fixture(scope="module")

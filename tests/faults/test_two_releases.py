@@ -109,7 +109,7 @@ class Rollout:
             await self.client.close()
 
     async def _owned(self) -> bool:
-        return await self.conn.fetchval("select bool_and(node is not null) from howdah.share")
+        return await self.conn.fetchval("select bool_and(node is not null) from howdah.consumer_partition")
 
     async def _over(self) -> bool:
         return await self.conn.fetchval(BEHIND) == 0
@@ -164,5 +164,7 @@ async def test_a_node_that_consumes_whatever_it_declared_is_found(dsn, conn, gua
     """The old node owns the consumer when the new one comes; without the guard it keeps it, and passes events over."""
     if not guarded:
         await conn.execute(STATEMENTS["without_declaration"])
-    found = await Rollout(dsn, "widened").run([("start", NEW)])  # one share, which does not move while its node lives
+    found = await Rollout(dsn, "widened").run(
+        [("start", NEW)]
+    )  # one partition, which does not move while its node lives
     assert any("skipped" in each for each in found) != guarded, found

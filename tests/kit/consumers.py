@@ -33,13 +33,13 @@ def following(
 
 
 async def owners(conn: Any, schema: str = "howdah") -> dict[tuple[str, int], int | None]:
-    """Which node has which share."""
-    rows = await conn.fetch(f"select consumer, part, node from {schema}.share order by 1, 2")
+    """Which node has which partition."""
+    rows = await conn.fetch(f"select consumer, part, node from {schema}.consumer_partition order by 1, 2")
     return {(row["consumer"], row["part"]): row["node"] for row in rows}
 
 
 def held(conn: Any, *nodes: Node[Any], schema: str = "howdah") -> Callable[[], Awaitable[bool]]:
-    """Whether every share has an owner, and these nodes are the owners."""
+    """Whether every partition has an owner, and these nodes are the owners."""
 
     async def check() -> bool:
         found = set((await owners(conn, schema)).values())

@@ -25,7 +25,7 @@ from kit.interleave_consumers import (
 from kit.interleave_consumers import FORMS as FIRST_FORMS
 
 PARKED = 3
-SLOWED = ("howdah.event", "howdah.share", "howdah.checkpoint", "howdah.parked", "public.applied")
+SLOWED = ("howdah.event", "howdah.consumer_partition", "howdah.checkpoint", "howdah.parked", "public.applied")
 MORE = f"""
 delete from howdah.event where position > {TO};
 select setval('howdah.event_position_seq', {TO});
@@ -35,10 +35,10 @@ insert into howdah.parked (consumer, position, part, error, message, traceback, 
 """
 SUMMARY = {
     # positions have holes: what counts is how many events are behind
-    "share": f"""
+    "consumer_partition": f"""
         select s.node, s.epoch >> 24, (select count(*) from howdah.event e where e.position <= k.position), k.failures,
             k.halted, k.error_position, c.paused
-        from howdah.share s
+        from howdah.consumer_partition s
         join howdah.checkpoint k using (consumer, part)
         join howdah.consumer c on c.name = s.consumer
         where s.consumer = '{NAME}'""",
@@ -64,7 +64,7 @@ where e.position > {TO} and not exists (select from applied a where a.position =
 """
 WAKE = f"""
 update howdah.consumer set paused = false; update howdah.checkpoint set halted = false;
-update howdah.share set node = {OWNER}, epoch = epoch + 1;
+update howdah.consumer_partition set node = {OWNER}, epoch = epoch + 1;
 """
 
 
@@ -73,9 +73,9 @@ class Undone(Exception):
 
 
 async def follow(_stand: PreparedConsumer, conn: Any) -> str:
-    """A batch as the owner makes it: look at the share, at the frontier, read, handle, move the checkpoint."""
+    """A batch as the owner makes it: look at the partition, at the frontier, read, handle, move the checkpoint."""
     partition = await conn.fetchrow(
-        "select s.node, s.epoch, k.position, c.paused or k.halted as idle from howdah.share s"
+        "select s.node, s.epoch, k.position, c.paused or k.halted as idle from howdah.consumer_partition s"
         " join howdah.checkpoint k using (consumer, part) join howdah.consumer c on c.name = s.consumer"
         f" where s.consumer = '{NAME}'"
     )
@@ -203,7 +203,7 @@ class Log:
     async def wrongs(self, conn: Any) -> list[str]:
         """Streams are whole; nothing was handled twice; a consumer that goes on handles every new event."""
         wrong = [row[0] for row in await conn.fetch(STREAMS)]
-        if (await self.summary(conn))["share"]:
+        if (await self.summary(conn))["consumer_partition"]:
             end = await conn.fetchval("select last_value from howdah.event_position_seq")
             wrong += await PreparedConsumer(end=end, resumed=True).wrongs(conn)
             try:

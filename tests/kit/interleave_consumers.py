@@ -15,7 +15,7 @@ AT, FAILED_AT, TO = 5, 6, 10
 FILL = f"""
 delete from howdah.consumer; delete from applied; update howdah.leader set node = {LEADER}, since = now();
 insert into howdah.consumer (name, partitions) values ('{NAME}', 1);
-insert into howdah.share (consumer, part, node, epoch) values ('{NAME}', {PART}, {OWNER}, {EPOCH});
+insert into howdah.consumer_partition (consumer, part, node, epoch) values ('{NAME}', {PART}, {OWNER}, {EPOCH});
 insert into howdah.checkpoint (consumer, part, position, failures, error_position, error, message, traceback)
     values ('{NAME}', {PART}, {AT}, 1, {FAILED_AT}, 'E', 'm', 't');
 insert into applied select i from generate_series(1, {AT}) i;
@@ -24,7 +24,7 @@ insert into applied select i from generate_series(1, {AT}) i;
 
 @dataclass(frozen=True)
 class PreparedConsumer:
-    """One share, of node 1: its checkpoint is at 5, the log at 10, and it failed once on 6. Effects are noted."""
+    """One partition, of node 1: its checkpoint is at 5, the log at 10, and it failed once on 6. Effects are noted."""
 
     end: int = TO
     """The last position that was given out."""
@@ -34,7 +34,7 @@ class PreparedConsumer:
     async def portrait(self, conn: Any) -> Any:
         partition = await conn.fetchrow(
             "select s.node, s.epoch >> 24, k.position, k.failures, k.halted, k.error_position, c.paused"
-            " from howdah.share s join howdah.checkpoint k using (consumer, part)"
+            " from howdah.consumer_partition s join howdah.checkpoint k using (consumer, part)"
             " join howdah.consumer c on c.name = s.consumer"
         )
         parked = await conn.fetch("select position, wanted_at is not null from howdah.parked order by 1")
@@ -131,17 +131,19 @@ def asking(verb: str, *values: Any) -> Any:
     return do
 
 
-CHECKPOINT, SHARE, CONSUMER = ({thing: "no key update"} for thing in ("checkpoint", "share", "consumer"))
+CHECKPOINT, PARTITION, CONSUMER = (
+    {thing: "no key update"} for thing in ("checkpoint", "consumer_partition", "consumer")
+)
 FORMS = [
     Form(act="advance", name="", do=advance, locks=CHECKPOINT),
     Form(act="park", name="", do=park, locks=CHECKPOINT | {"parked": "update"}),
     Form(act="fault", name="", do=fault, locks=CHECKPOINT),
-    Form(act="takeover", name="by another", do=assigning(SUCCESSOR), locks=SHARE),
-    Form(act="takeover", name="by nobody", do=assigning(None), locks=SHARE),
-    Form(act="takeover", name="since it resigns", do=resign, locks=SHARE | {"node": "no key update"}),
-    Form(act="reset", name="to the beginning", do=resetting(0), locks=CHECKPOINT | SHARE),
-    Form(act="reset", name="to the end", do=resetting(TO), locks=CHECKPOINT | SHARE),
-    Form(act="skip", name="", do=asking("skip", None, None), locks=CHECKPOINT | SHARE),
+    Form(act="takeover", name="by another", do=assigning(SUCCESSOR), locks=PARTITION),
+    Form(act="takeover", name="by nobody", do=assigning(None), locks=PARTITION),
+    Form(act="takeover", name="since it resigns", do=resign, locks=PARTITION | {"node": "no key update"}),
+    Form(act="reset", name="to the beginning", do=resetting(0), locks=CHECKPOINT | PARTITION),
+    Form(act="reset", name="to the end", do=resetting(TO), locks=CHECKPOINT | PARTITION),
+    Form(act="skip", name="", do=asking("skip", None, None), locks=CHECKPOINT | PARTITION),
     Form(act="pause", name="", do=asking("pause", "somebody"), locks=CONSUMER),
     Form(act="resume", name="", do=asking("resume"), locks=CONSUMER),
 ]

@@ -178,9 +178,9 @@ async def test_a_share_left_by_a_dead_node_waits_for_a_leader_too(database: Data
         select n.name, '{"Mail": 1}', json_build_object('Mail', c.digest), now() - interval '1 hour', n.beat_at
         from howdah.consumer c, (values ('a:1', now()), ('b:2', now() - interval '31 seconds')) n(name, beat_at)
     """)
-    await conn.execute("update howdah.share set node = (select id from howdah.node where name = 'a:1')")
+    await conn.execute("update howdah.consumer_partition set node = (select id from howdah.node where name = 'a:1')")
     [held] = await examine(database, "leader")
-    await conn.execute("update howdah.share set node = (select id from howdah.node where name = 'b:2')")
+    await conn.execute("update howdah.consumer_partition set node = (select id from howdah.node where name = 'b:2')")
     [left] = await examine(database, "leader")
 
     assert [held.verdict, left.verdict] == ["ok", "bad"]
@@ -224,9 +224,9 @@ async def test_two_apps_that_declare_one_consumer_differently(database: Database
         async def mail(event: Any) -> None: ...
 
     async with node(apps[0]) as first:
-        await eventually(lambda: conn.fetchval("select node = $1 from howdah.share", first.node))
+        await eventually(lambda: conn.fetchval("select node = $1 from howdah.consumer_partition", first.node))
         async with node(apps[1]) as second:
-            await eventually(lambda: conn.fetchval("select node = $1 from howdah.share", second.node))
+            await eventually(lambda: conn.fetchval("select node = $1 from howdah.consumer_partition", second.node))
             [release] = await examine(database, "consumers")
             monkeypatch.setattr(doctor_log, "RELEASE", 0.0)
             [found] = await examine(database, "consumers")

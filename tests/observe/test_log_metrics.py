@@ -136,7 +136,9 @@ async def test_parked_events_paused_consumers_and_an_open_append(
 async def test_the_part_furthest_behind_counts(app: Howdah, database: Database, conn: Any) -> None:
     await conn.execute("insert into howdah.consumer (name, partitions) values ('Billing', 2)")
     await conn.execute("insert into howdah.node (name) values ('a:1'), ('b:2')")
-    await conn.execute("insert into howdah.share (consumer, part, node) values ('Billing', 0, 1), ('Billing', 1, 2)")
+    await conn.execute(
+        "insert into howdah.consumer_partition (consumer, part, node) values ('Billing', 0, 1), ('Billing', 1, 2)"
+    )
     last = await append(app, 6)
     await conn.execute(
         "insert into howdah.checkpoint (consumer, part, position) values ('Billing', 0, $1), ('Billing', 1, $2)",

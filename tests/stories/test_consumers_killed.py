@@ -225,7 +225,7 @@ async def strike(processes, node, how, seconds):
 async def struck(conn, node, how):
     await conn.execute(
         """insert into strike (pid, how, consumer, part)
-        select $1, $2, s.consumer, s.part from howdah.share s join howdah.node n on n.id = s.node where n.name = $3""",
+        select $1, $2, s.consumer, s.part from howdah.consumer_partition s join howdah.node n on n.id = s.node where n.name = $3""",
         node.pid,
         how,
         f"{socket.gethostname()}:{node.pid}",
@@ -261,12 +261,14 @@ async def at_the_head(conn):
 
 
 async def spread(conn, nodes):
-    """Every share has a node, and there are so many of them."""
-    return await conn.fetchval("select count(*) = count(node) and count(distinct node) = $1 from howdah.share", nodes)
+    """Every partition has a node, and there are so many of them."""
+    return await conn.fetchval(
+        "select count(*) = count(node) and count(distinct node) = $1 from howdah.consumer_partition", nodes
+    )
 
 
 async def owner(conn, consumer):
-    return await conn.fetchval("select node from howdah.share where consumer = $1", consumer)
+    return await conn.fetchval("select node from howdah.consumer_partition where consumer = $1", consumer)
 
 
 async def is_frozen(process):

@@ -79,8 +79,8 @@ INSERT INTO howdah.ready (rid, lo, hi, priority, attempt, queue, kind) VALUES (7
 INSERT INTO howdah.repair_state (only_row, next_id, looked_at, jobs, leases, found_at) VALUES (true, 0, '2026-11-17 11:02:11.599438+00', 0, 0, NULL);
 INSERT INTO howdah.schedule (name, kind, cron, zone, last_at, last_job, paused, declaration, slot_at, not_before, error, failed_at) VALUES ('yearly', 'note', '0 0 1 1 *', 'UTC', NULL, NULL, false, 'e1e7fbf4b968bf31f0c985144b7f256a', '2027-01-01 00:00:00+00', NULL, NULL, NULL);
 INSERT INTO howdah.schedule_declaration (name, declaration, kind, cron, zone, declared_at, seen_at, withdrawn) VALUES ('yearly', 'e1e7fbf4b968bf31f0c985144b7f256a', 'note', '0 0 1 1 *', 'UTC', '2026-11-17 11:02:11.595752+00', '2026-11-17 11:02:11.595886+00', false);
-INSERT INTO howdah.share (consumer, part, node, epoch, assigned_at) VALUES ('totals', 0, 1608668273, 36726810, '2026-11-17 11:02:11.710458+00');
-INSERT INTO howdah.share (consumer, part, node, epoch, assigned_at) VALUES ('totals', 1, 1608668273, 48175731, '2026-11-17 11:02:11.710962+00');
+INSERT INTO howdah.consumer_partition (consumer, part, node, epoch, assigned_at) VALUES ('totals', 0, 1608668273, 36726810, '2026-11-17 11:02:11.710458+00');
+INSERT INTO howdah.consumer_partition (consumer, part, node, epoch, assigned_at) VALUES ('totals', 1, 1608668273, 48175731, '2026-11-17 11:02:11.710962+00');
 INSERT INTO public.mark (n) VALUES (0);
 INSERT INTO public.mark (n) VALUES (5);
 INSERT INTO public.mark (n) VALUES (3);

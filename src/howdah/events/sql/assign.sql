@@ -9,7 +9,7 @@ with term as materialized (
     select from {schema}.leader l where l.node = $4::int and l.since = $5::timestamptz for share
 ),
 moved as (
-    update {schema}.share s
+    update {schema}.consumer_partition s
     set node = p.node, epoch = s.epoch + 1, assigned_at = clock_timestamp()
     from unnest($1::text[], $2::int[], $3::int[]) p(consumer, part, node)
     where s.consumer = p.consumer and s.part = p.part and s.node is distinct from p.node

@@ -23,7 +23,7 @@ select c.name as consumer, s.part, c.partitions, c.stream_types as "only", c.typ
     (select count(*) from {schema}.parked p where p.consumer = c.name and p.part = s.part) as parked,
     c.paused_by, c.upto, k.updated_at
 from {schema}.consumer c
-join {schema}.share s on s.consumer = c.name
+join {schema}.consumer_partition s on s.consumer = c.name
 join {schema}.checkpoint k on k.consumer = c.name and k.part = s.part
 left join {schema}.node n on n.id = s.node
 order by c.name, s.part

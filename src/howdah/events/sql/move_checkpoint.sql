@@ -12,6 +12,6 @@ set position = $6, handled = k.handled + $7, rate = $8, failures = 0, error_posi
     message = null, traceback = null, error_at = null, updated_at = clock_timestamp()
 where k.consumer = $1 and k.part = $2::int and k.position = $5 and {schema}.server_run() = $9::int8
   and exists (
-    select from {schema}.share s
+    select from {schema}.consumer_partition s
     where s.consumer = $1 and s.part = $2::int and s.node = $3::int and s.epoch = $4::int8)
 returning true as settled

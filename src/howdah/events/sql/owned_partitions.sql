@@ -10,6 +10,6 @@ select coalesce(n.consumers is not null and n.declared is not null, false) as an
     exists (select from {schema}.parked p where p.consumer = s.consumer and p.part = s.part and p.wanted_at is not null) as wanted
 from (select {schema}.begin_run() as run) r
 left join {schema}.node n on n.id = $1
-left join ({schema}.share s
+left join ({schema}.consumer_partition s
     join {schema}.consumer c on c.name = s.consumer
     join {schema}.checkpoint k on k.consumer = s.consumer and k.part = s.part) on s.node = $1

@@ -2,6 +2,6 @@
 -- out: consumer, part, node, partitions, upto
 
 select s.consumer, s.part, s.node, c.partitions, c.upto
-from {schema}.share s
+from {schema}.consumer_partition s
 join {schema}.consumer c on c.name = s.consumer
 order by s.consumer, s.part

@@ -8,7 +8,7 @@ with undeclared as (
     update {schema}.node set consumers = null where id = $1
 ),
 freed as (
-    update {schema}.share set node = null, epoch = epoch + 1, assigned_at = clock_timestamp() where node = $1 returning 1
+    update {schema}.consumer_partition set node = null, epoch = epoch + 1, assigned_at = clock_timestamp() where node = $1 returning 1
 ),
 leadership as (
     update {schema}.leader set node = null, expires_at = null where node = $1 returning 1

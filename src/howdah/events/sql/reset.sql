@@ -10,7 +10,7 @@ with moved as (
     returning k.part
 ),
 fenced as (
-    update {schema}.share s set epoch = s.epoch + 1
+    update {schema}.consumer_partition s set epoch = s.epoch + 1
     where s.consumer = $1 and s.part = any(array(select part from moved))
 )
 select part, pg_notify({schema}.log_channel(), 'assigned') from moved

@@ -11,7 +11,7 @@ with moved as (
     returning k.part, k.position
 ),
 fenced as (
-    update {schema}.share s set epoch = s.epoch + 1
+    update {schema}.consumer_partition s set epoch = s.epoch + 1
     where s.consumer = $1 and s.part = any(array(select part from moved))
 )
 select part, position, pg_notify({schema}.log_channel(), 'assigned') from moved

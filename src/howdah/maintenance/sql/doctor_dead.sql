@@ -10,7 +10,7 @@ select c.relname::text as name, format('%I.%I', n.nspname, c.relname) as quoted,
     coalesce('autovacuum_enabled=false' = any(c.reloptions) or 'autovacuum_enabled=off' = any(c.reloptions), false) as disabled,
     current_setting('autovacuum') = 'on' as switched_on,
     pg_total_relation_size(c.oid) as bytes,
-    c.relname in ('ready', 'later', 'lease', 'gone', 'job_key', 'cancel_request', 'progress', 'node', 'share', 'checkpoint',
+    c.relname in ('ready', 'later', 'lease', 'gone', 'job_key', 'cancel_request', 'progress', 'node', 'consumer_partition', 'checkpoint',
         'leader') and c.reltuples >= 0 as brief
 from pg_class c
 join pg_namespace n on n.oid = c.relnamespace

@@ -3,7 +3,7 @@
 -- out: consumer
 
 select distinct s.consumer
-from {schema}.share s
+from {schema}.consumer_partition s
 where not exists (
         select from {schema}.leader l
         join {schema}.node n on n.id = l.node

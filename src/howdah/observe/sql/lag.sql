@@ -8,7 +8,7 @@ select c.name, max(greatest(0, $1::int8 - k.position)) as events,
     bool_or(n.id is null) as unassigned,
     (select count(*) from {schema}.parked p where p.consumer = c.name) as parked
 from {schema}.consumer c
-join {schema}.share s on s.consumer = c.name
+join {schema}.consumer_partition s on s.consumer = c.name
 join {schema}.checkpoint k on k.consumer = c.name and k.part = s.part
 left join {schema}.node n on n.id = s.node and n.state <> 'offline' and n.beat_at > clock_timestamp() - $2::float8 * interval '1 second'
 left join lateral (

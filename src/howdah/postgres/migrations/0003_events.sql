@@ -282,7 +282,7 @@ language sql as $howdah$
     select ((hashtextextended(stream_type || '-' || stream_id, 0) & 9223372036854775807) % partitions)::int
 $howdah$;
 
--- next_epoch: return the next epoch of a share: larger, with random low bits.
+-- next_epoch: return the next epoch of a partition: larger, with random low bits.
 --
 -- A standby that is promoted continues from an older epoch, and a plain counter would reach the one that the old primary gave
 -- to the same node.
@@ -291,10 +291,10 @@ language sql set search_path = pg_catalog, pg_temp as $howdah$
     select (((last >> 24) + 1) << 24) + ('x' || left(md5(gen_random_uuid()::text), 6))::bit(24)::int
 $howdah$;
 
--- `share` says which node owns a partition, and is written by the leader. `checkpoint` says how far the partition has got, and
--- is written by its owner. They are two tables, and the owner never locks the first one, so the leader never waits for a
--- running batch and no consumer waits for another.
-create table {schema}.share (
+-- `consumer_partition` says which node owns a partition, and is written by the leader. `checkpoint` says how far the partition
+-- has got, and is written by its owner. They are two tables, and the owner never locks the first one, so the leader never
+-- waits for a running batch and no consumer waits for another.
+create table {schema}.consumer_partition (
     consumer    text not null references {schema}.consumer on delete cascade,
     part        int not null,
     node        int,
@@ -334,7 +334,7 @@ create table {schema}.parked (
     primary key (consumer, position)
 );
 
--- The node that assigns shares. One row.
+-- The node that assigns partitions. One row.
 create table {schema}.leader (
     one        boolean primary key default true check (one),
     node       int,
@@ -344,12 +344,12 @@ create table {schema}.leader (
 insert into {schema}.leader default values;
 
 -- fault: record that a consumer failed on an event.
--- in:  p_consumer, p_part, p_node, p_epoch   the share, which must still be the node's
+-- in:  p_consumer, p_part, p_node, p_epoch   the partition, which must still be the node's
 --      p_failures, p_halted, p_position, p_error, p_message, p_traceback   what is recorded
--- out: whether the share was still the node's
+-- out: whether the partition was still the node's
 --
 -- Two statements: lock, then read. The consumer may be moved at this very moment; a single statement that waited for that
--- would not see that the share belongs to another node, and would halt it.
+-- would not see that the partition belongs to another node, and would halt it.
 create function {schema}.fault(
     p_consumer text, p_part int, p_node int, p_epoch bigint, p_failures int, p_halted boolean, p_position bigint,
     p_error text, p_message text, p_traceback text)
@@ -361,16 +361,16 @@ begin
         traceback = p_traceback, error_at = clock_timestamp(), updated_at = clock_timestamp()
     where k.consumer = p_consumer and k.part = p_part
       and exists (
-        select from {schema}.share s
+        select from {schema}.consumer_partition s
         where s.consumer = p_consumer and s.part = p_part and s.node = p_node and s.epoch = p_epoch);
     return found;
 end $howdah$;
 
--- reshape: change the number of partitions. All parts stop at one common position, then the shares are made anew.
+-- reshape: change the number of partitions. All partitions stop at one common position, then they are made anew.
 -- in:  p_name, p_partitions
 -- out: whether it is done; the leader calls it until it is
 --
--- While a part is halted or retrying, the others do not wait for it.
+-- While a partition is halted or retrying, the others do not wait for it.
 create function {schema}.reshape(p_name text, p_partitions int) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $howdah$
 declare
@@ -390,22 +390,22 @@ begin
     from {schema}.checkpoint k where k.consumer = p_name;
     if this.partitions = p_partitions then                               -- the nodes want the present number again
         update {schema}.consumer c set upto = null where c.name = p_name;
-        update {schema}.share s set epoch = s.epoch + 1 where s.consumer = p_name;
+        update {schema}.consumer_partition s set epoch = s.epoch + 1 where s.consumer = p_name;
         return true;
     elsif lowest <> common or stuck then
         common := case when not stuck then common end;
         if this.upto is distinct from common then
             update {schema}.consumer c set upto = common where c.name = p_name;
-            update {schema}.share s set epoch = s.epoch + 1 where s.consumer = p_name;
+            update {schema}.consumer_partition s set epoch = s.epoch + 1 where s.consumer = p_name;
         end if;
         return false;
     end if;
-    select {schema}.next_epoch(max(s.epoch)) into fence from {schema}.share s where s.consumer = p_name;
+    select {schema}.next_epoch(max(s.epoch)) into fence from {schema}.consumer_partition s where s.consumer = p_name;
     select sum(k.handled) into seen from {schema}.checkpoint k where k.consumer = p_name;
-    delete from {schema}.share s where s.consumer = p_name;
+    delete from {schema}.consumer_partition s where s.consumer = p_name;
     delete from {schema}.checkpoint k where k.consumer = p_name;
     update {schema}.consumer c set partitions = p_partitions, upto = null where c.name = p_name;
-    insert into {schema}.share (consumer, part, epoch) select p_name, i, fence from generate_series(0, p_partitions - 1) i;
+    insert into {schema}.consumer_partition (consumer, part, epoch) select p_name, i, fence from generate_series(0, p_partitions - 1) i;
     insert into {schema}.checkpoint (consumer, part, position, handled)
     select p_name, i, common, case when i = 0 then seen else 0 end from generate_series(0, p_partitions - 1) i;
     update {schema}.parked p set part = {schema}.part_of(e.stream_type, e.stream_id, p_partitions)
@@ -416,7 +416,7 @@ end $howdah$;
 -- ================================================================ declarations
 
 -- During a rolling release, nodes declare one consumer with different filters. One declaration is the current one, and only
--- nodes that declared it own parts of the consumer; otherwise a node of the old code would skip events the new code wants.
+-- nodes that declared it own partitions of the consumer; otherwise a node of the old code would skip events the new code wants.
 create table {schema}.declaration (
     consumer     text not null references {schema}.consumer on delete cascade,
     digest       text not null,
@@ -468,7 +468,7 @@ $howdah$;
 
 -- adopt: make a declaration the current one.
 --
--- The epoch rises for all shares, and owners that declared something else lose theirs: commits of batches in progress are
+-- The epoch rises for all partitions, and owners that declared something else lose theirs: commits of batches in progress are
 -- rejected.
 create function {schema}.adopt(p_consumer text, p_digest text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
@@ -476,7 +476,7 @@ begin
     update {schema}.consumer c set digest = d.digest, stream_types = d.stream_types, types = d.types
     from {schema}.declaration d
     where c.name = p_consumer and d.consumer = p_consumer and d.digest = p_digest;
-    update {schema}.share s
+    update {schema}.consumer_partition s
     set epoch = s.epoch + 1, node = case when not {schema}.barred(s.node, p_consumer) then s.node end
     where s.consumer = p_consumer;
     perform pg_notify({schema}.log_channel(), 'assign');
@@ -512,7 +512,7 @@ begin
     values (p_name, p_partitions, p_stream_types, p_types, mine)
     on conflict (name) do nothing;
     if found then
-        insert into {schema}.share (consumer, part) select p_name, i from generate_series(0, p_partitions - 1) i;
+        insert into {schema}.consumer_partition (consumer, part) select p_name, i from generate_series(0, p_partitions - 1) i;
         insert into {schema}.checkpoint (consumer, part, position)
         select p_name, i, coalesce(p_start, f.safe) from generate_series(0, p_partitions - 1) i, {schema}.frontier() f;
     end if;
@@ -539,7 +539,7 @@ end $howdah$;
 
 -- judge_declarations: decide which declarations are current. Called by the leader at intervals.
 -- in:  p_dead           as in declarers
--- out: consumer, node   live nodes that own no part of a consumer because they declared it otherwise
+-- out: consumer, node   live nodes that own no partition of a consumer because they declared it otherwise
 --
 -- The current declaration gives way to the newest one that live nodes have
 -- - when that one is newer and not withdrawn: its nodes were unreachable when a node started with the older one;
@@ -585,11 +585,11 @@ begin
     select o.consumer, o.node from {schema}.declarers(p_dead) o where {schema}.barred(o.node, o.consumer) order by 1, 2;
 end $howdah$;
 
--- guard_share: keep shares consistent, whichever code writes them.
+-- guard_consumer_partition: keep partitions consistent, whichever code writes them.
 --
--- Every change of the epoch draws a new random one. A share given to a barred node stays where it is, or goes to the node with
--- the fewest shares that may have it: the declaration may have changed since the leader read it.
-create function {schema}.guard_share() returns trigger
+-- Every change of the epoch draws a new random one. A partition given to a node that declared the consumer otherwise stays
+-- where it is, or goes to the node with the fewest partitions that may have it: the declaration may have changed since the leader read it.
+create function {schema}.guard_consumer_partition() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 begin
     if new.node is distinct from old.node and {schema}.barred(new.node, new.consumer) then
@@ -597,7 +597,7 @@ begin
             select n.id from {schema}.node n
             where n.state in ('idle', 'busy') and n.beat_at > clock_timestamp() - interval '30 seconds'
               and n.consumers::jsonb ? new.consumer and not {schema}.barred(n.id, new.consumer)
-            order by n.id is distinct from old.node, (select count(*) from {schema}.share s where s.node = n.id), n.id
+            order by n.id is distinct from old.node, (select count(*) from {schema}.consumer_partition s where s.node = n.id), n.id
             limit 1);
         if new.node is not distinct from old.node then
             return null;
@@ -608,4 +608,4 @@ begin
     end if;
     return new;
 end $howdah$;
-create trigger guard before update on {schema}.share for each row execute function {schema}.guard_share();
+create trigger guard before update on {schema}.consumer_partition for each row execute function {schema}.guard_consumer_partition();

@@ -947,7 +947,7 @@ end $howdah$;
 create trigger note_failed after insert on {schema}.attempt
     for each row when (new.outcome in ('failed', 'lost')) execute function {schema}.note_failed();
 
--- note_halted: write a notice when a part of a consumer halts.
+-- note_halted: write a notice when a partition of a consumer halts.
 create function {schema}.note_halted() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $howdah$
 begin

@@ -16,7 +16,7 @@ insert into {schema}.event (version, stream_type, stream_id, type, data)
     select 1 + i % 4, 'Order', (i / 4)::text, 'Placed', json_build_object('user_id', i, 'email', format('user%s@example.com', i))
     from generate_series(0, 99999) i;
 insert into {schema}.consumer (name, partitions) select 'consumer ' || i, 1 + i % 3 from generate_series(1, 20) i;
-insert into {schema}.share (consumer, part, node)
+insert into {schema}.consumer_partition (consumer, part, node)
     select c.name, part, 1 + part from {schema}.consumer c cross join lateral generate_series(0, c.partitions - 1) part;
 insert into {schema}.checkpoint (consumer, part, position, handled)
     select c.name, part, 90000, 1000 from {schema}.consumer c cross join lateral generate_series(0, c.partitions - 1) part;

@@ -9,7 +9,7 @@ select s.part, c.partitions, c.paused, c.paused_at, left(c.paused_by, $3::int) a
     case when k.updated_at > clock_timestamp() - interval '1 minute' then k.rate else 0 end as rate,
     (select count(*) from {schema}.parked p where p.consumer = c.name and p.part = s.part) as parked
 from {schema}.consumer c
-join {schema}.share s on s.consumer = c.name
+join {schema}.consumer_partition s on s.consumer = c.name
 join {schema}.checkpoint k on k.consumer = c.name and k.part = s.part
 left join {schema}.node n on n.id = s.node
 where c.name = $1
