@@ -75,7 +75,7 @@ begin
 
     grant execute on function howdah.enqueue to howdah_enqueue;
     grant execute on all functions in schema howdah to howdah_worker, howdah_fleet;
-    grant execute on function howdah.frontier, howdah.channel, howdah.log_channel, howdah.part_of, howdah.job_at, howdah.fingerprint
+    grant execute on function howdah.frontier, howdah.channel, howdah.log_channel, howdah.partition_of, howdah.job_at, howdah.fingerprint
         to howdah_read;
     grant execute on function howdah.begin_run, howdah.server_run, howdah.check_run, howdah.log_identity, howdah.barred, howdah.declarers
         to howdah_read;

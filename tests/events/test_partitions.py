@@ -105,7 +105,7 @@ async def test_parts_are_spread_over_nodes_and_keep_the_order_of_every_stream(da
     assert [(row.name, row.partitions) for row in rows] == [(f"orders#{part}", 5) for part in range(5)]
     assert sum(row.handled for row in rows) == await conn.fetchval("select count(*) from howdah.event")
     assert sorted([row.node for row in rows].count(each.node) for each in (one, two, three)) == [1, 2, 2]
-    wrong = "select count(*) from howdah.event where howdah.part_of(stream_type, stream_id, 5) not between 0 and 4"
+    wrong = "select count(*) from howdah.event where howdah.partition_of(stream_type, stream_id, 5) not between 0 and 4"
     assert await conn.fetchval(wrong) == 0
     await assert_once_and_in_order(conn)
     await app.close()
@@ -243,7 +243,7 @@ async def test_the_change_step_by_step(database, conn, seen):
     await conn.execute("update howdah.checkpoint set position = 5 + 4 * part")
     await conn.execute(
         """insert into howdah.parked (consumer, position, part, error, message, traceback, failures)
-        select 'orders', position, howdah.part_of(stream_type, stream_id, 2), '', '', '', 1 from howdah.event"""
+        select 'orders', position, howdah.partition_of(stream_type, stream_id, 2), '', '', '', 1 from howdah.event"""
     )
 
     run = await conn.fetchval("select howdah.begin_run()")
@@ -280,7 +280,7 @@ async def test_the_change_step_by_step(database, conn, seen):
     assert set((await owners(conn)).values()) == {None}
     assert await conn.fetchval(settle, "orders", 1, 1, other, 9, 12, 1, 0.0, run) is None
     wrong = """select count(*) from howdah.parked p join howdah.event e using (position)
-        where p.part <> howdah.part_of(e.stream_type, e.stream_id, 3)"""
+        where p.part <> howdah.partition_of(e.stream_type, e.stream_id, 3)"""
     assert await conn.fetchval(wrong) == 0
     assert await reshape(3) is True
     assert await stands() == [(part, 9, 5, None) for part in range(3)]

@@ -243,7 +243,7 @@ async def takeovers(conn):
             select min(s.at) filter (where s.pid <> k.pid) as others, min(s.at) filter (where s.pid = k.pid) as own
             from seen s join howdah.event e using (position)
             where s.consumer = k.consumer and s.at between k.at and k.at + interval '1 minute'
-              and howdah.part_of(e.stream_type, e.stream_id, c.partitions) = k.part) first
+              and howdah.partition_of(e.stream_type, e.stream_id, c.partitions) = k.part) first
         -- one that was frozen for a moment only goes on by itself
         where first.others is not null and (k.how <> 'froze' or first.own is null or first.own > first.others)"""
     )

@@ -13,6 +13,6 @@ select e.position, e.stream_type, e.stream_id, e.version, e.type, e.schema_versi
 from {schema}.event e
 where (select {schema}.check_run($8::int8)) and e.position > $1 and e.position <= $2
   and (e.stream_type = any($4::text[]))::int is distinct from 0 and (e.type = any($5::text[]))::int is distinct from 0
-  and ($7::int = 1 or {schema}.part_of(e.stream_type, e.stream_id, $7) = $6::int)::int is distinct from 0
+  and ($7::int = 1 or {schema}.partition_of(e.stream_type, e.stream_id, $7) = $6::int)::int is distinct from 0
 order by e.position
 limit $3

@@ -276,8 +276,8 @@ create table {schema}.consumer (
     digest       text                                                     -- of the current declaration
 );
 
--- part_of: return the partition of a stream. All events of a stream are in one partition.
-create function {schema}.part_of(stream_type text, stream_id text, partitions int) returns int immutable parallel safe
+-- partition_of: return the partition of a stream. All events of a stream are in one partition.
+create function {schema}.partition_of(stream_type text, stream_id text, partitions int) returns int immutable parallel safe
 language sql as $howdah$
     select ((hashtextextended(stream_type || '-' || stream_id, 0) & 9223372036854775807) % partitions)::int
 $howdah$;
@@ -408,7 +408,7 @@ begin
     insert into {schema}.consumer_partition (consumer, part, epoch) select p_name, i, fence from generate_series(0, p_partitions - 1) i;
     insert into {schema}.checkpoint (consumer, part, position, handled)
     select p_name, i, common, case when i = 0 then seen else 0 end from generate_series(0, p_partitions - 1) i;
-    update {schema}.parked p set part = {schema}.part_of(e.stream_type, e.stream_id, p_partitions)
+    update {schema}.parked p set part = {schema}.partition_of(e.stream_type, e.stream_id, p_partitions)
     from {schema}.event e where p.consumer = p_name and e.position = p.position;
     return true;
 end $howdah$;

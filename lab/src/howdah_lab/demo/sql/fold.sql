@@ -8,7 +8,7 @@ with seen as (
     from {schema}.checkpoint k
     join {schema}.consumer c on c.name = k.consumer
     join {schema}.event e on e.position <= k.position
-     and {schema}.part_of(e.stream_type, e.stream_id, c.partitions) = k.part
+     and {schema}.partition_of(e.stream_type, e.stream_id, c.partitions) = k.part
     where (c.stream_types is null or e.stream_type = any(c.stream_types))
       and (c.types is null or e.type = any(c.types))
 ),
