@@ -77,7 +77,7 @@ begin
     grant execute on all functions in schema howdah to howdah_worker, howdah_fleet;
     grant execute on function howdah.frontier, howdah.channel, howdah.log_channel, howdah.partition_of, howdah.job_at, howdah.fingerprint
         to howdah_read;
-    grant execute on function howdah.begin_run, howdah.server_run, howdah.check_run, howdah.log_identity, howdah.barred, howdah.declarers
+    grant execute on function howdah.begin_run, howdah.server_run, howdah.check_run, howdah.log_identity, howdah.declares_other_filter, howdah.declarers
         to howdah_read;
 
     grant select, insert, update, delete on all tables in schema howdah to howdah_worker, howdah_fleet;

@@ -38,7 +38,7 @@ class RegisteredWorker(msgspec.Struct, frozen=True, kw_only=True):
     leaving: bool
     state: str
     gone: bool
-    barred: bool
+    revoked: bool
     """True if the token it registered with was revoked or has expired."""
 
 
@@ -163,7 +163,7 @@ class Authenticator:
             raise unknown(f"worker {id} any more; register again")
         if token is not None and not hmac.compare_digest(fingerprint(token), node.credential):
             raise unauthorized("the credential is not that of this worker")
-        if node.barred:
+        if node.revoked:
             raise unauthorized("the token this worker registered with is revoked")
         return Caller(f"node {id}", frozenset(), node.queues, node)
 

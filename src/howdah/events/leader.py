@@ -132,7 +132,7 @@ class Leader:
             for row in nodes
             if row["id"] not in drains
         }
-        able = {row["id"]: wants[row["id"]].keys() - set(row["barred"]) for row in nodes if row["id"] in wants}
+        able = {row["id"]: wants[row["id"]].keys() - set(row["excluded"]) for row in nodes if row["id"] in wants}
         rows = await self._session.fetch(self._sql["owners"])
         if await self._reshape(rows, wants, term):
             rows = await self._session.fetch(self._sql["owners"])

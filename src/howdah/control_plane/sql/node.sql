@@ -7,6 +7,6 @@ select n.id, n.name, n.queues, n.kinds, n.tables, n.labels, n.slots, n.credentia
     n.api_token is not null and not exists (
         select from {schema}.api_token t
         where t.id = n.api_token and t.revoked_at is null
-          and (t.expires_at is null or t.expires_at > clock_timestamp())) as barred
+          and (t.expires_at is null or t.expires_at > clock_timestamp())) as revoked
 from {schema}.node n
 where n.id = $1 and n.remote

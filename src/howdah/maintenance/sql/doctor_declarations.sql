@@ -6,6 +6,6 @@ select o.consumer, array_agg(n.name order by n.name) as nodes
 from {schema}.declarers($1::float8) o
 join {schema}.node n on n.id = o.node
 where n.started_at < clock_timestamp() - $2::float8 * interval '1 second'
-  and {schema}.barred(o.node, o.consumer)
+  and {schema}.declares_other_filter(o.node, o.consumer)
 group by o.consumer
 order by o.consumer

@@ -443,8 +443,8 @@ language sql set search_path = pg_catalog, pg_temp as $howdah$
         coalesce((select string_agg(distinct quote_literal(x) collate "C", ',' order by quote_literal(x) collate "C") from unnest(types) x), '*'))
 $howdah$;
 
--- barred: return whether a node is known to have declared the consumer with another filter than the current one.
-create function {schema}.barred(p_node int, p_consumer text) returns boolean stable
+-- declares_other_filter: return whether a node is known to have declared the consumer with another filter than the current one.
+create function {schema}.declares_other_filter(p_node int, p_consumer text) returns boolean stable
 language sql set search_path = pg_catalog, pg_temp as $howdah$
     select coalesce((
         select n.declared ->> p_consumer is distinct from c.digest
@@ -466,18 +466,18 @@ language sql set search_path = pg_catalog, pg_temp as $howdah$
       and n.beat_at > clock_timestamp() - p_dead * interval '1 second'
 $howdah$;
 
--- adopt: make a declaration the current one.
+-- set_current_declaration: make a declaration the current one.
 --
 -- The epoch rises for all partitions, and owners that declared something else lose theirs: commits of batches in progress are
 -- rejected.
-create function {schema}.adopt(p_consumer text, p_digest text) returns void
+create function {schema}.set_current_declaration(p_consumer text, p_digest text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 begin
     update {schema}.consumer c set digest = d.digest, stream_types = d.stream_types, types = d.types
     from {schema}.declaration d
     where c.name = p_consumer and d.consumer = p_consumer and d.digest = p_digest;
     update {schema}.consumer_partition s
-    set epoch = s.epoch + 1, node = case when not {schema}.barred(s.node, p_consumer) then s.node end
+    set epoch = s.epoch + 1, node = case when not {schema}.declares_other_filter(s.node, p_consumer) then s.node end
     where s.consumer = p_consumer;
     perform pg_notify({schema}.log_channel(), 'assign');
 end $howdah$;
@@ -529,7 +529,7 @@ begin
         where m.consumer = p_name and m.digest = mine;
         if newer is not false or not exists (
             select from {schema}.declarers(600, true) o where o.consumer = p_name and o.digest = current) then
-            perform {schema}.adopt(p_name, mine);
+            perform {schema}.set_current_declaration(p_name, mine);
         end if;
     end if;
     delete from {schema}.declaration d using {schema}.consumer c
@@ -537,7 +537,7 @@ begin
     return mine;
 end $howdah$;
 
--- judge_declarations: decide which declarations are current. Called by the leader at intervals.
+-- replace_declarations: decide which declarations are current. Called by the leader at intervals.
 -- in:  p_dead           as in declarers
 -- out: consumer, node   live nodes that own no partition of a consumer because they declared it otherwise
 --
@@ -545,7 +545,7 @@ end $howdah$;
 -- - when that one is newer and not withdrawn: its nodes were unreachable when a node started with the older one;
 -- - when leaders found no live node with the current one for a minute: a release was rolled back. Not earlier, because a node
 --   that is being restarted has it, too.
-create function {schema}.judge_declarations(p_dead float8) returns table (consumer text, node int)
+create function {schema}.replace_declarations(p_dead float8) returns table (consumer text, node int)
 language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $howdah$
 #variable_conflict use_column
 declare
@@ -579,10 +579,10 @@ begin
     loop
         update {schema}.declaration d set withdrawn = given_way.older and d.digest = given_way.before
         where d.consumer = given_way.name and d.digest in (given_way.before, given_way.digest);
-        perform {schema}.adopt(given_way.name, given_way.digest);
+        perform {schema}.set_current_declaration(given_way.name, given_way.digest);
     end loop;
     return query
-    select o.consumer, o.node from {schema}.declarers(p_dead) o where {schema}.barred(o.node, o.consumer) order by 1, 2;
+    select o.consumer, o.node from {schema}.declarers(p_dead) o where {schema}.declares_other_filter(o.node, o.consumer) order by 1, 2;
 end $howdah$;
 
 -- guard_consumer_partition: keep partitions consistent, whichever code writes them.
@@ -592,11 +592,11 @@ end $howdah$;
 create function {schema}.guard_consumer_partition() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 begin
-    if new.node is distinct from old.node and {schema}.barred(new.node, new.consumer) then
+    if new.node is distinct from old.node and {schema}.declares_other_filter(new.node, new.consumer) then
         new.node := (
             select n.id from {schema}.node n
             where n.state in ('idle', 'busy') and n.beat_at > clock_timestamp() - interval '30 seconds'
-              and n.consumers::jsonb ? new.consumer and not {schema}.barred(n.id, new.consumer)
+              and n.consumers::jsonb ? new.consumer and not {schema}.declares_other_filter(n.id, new.consumer)
             order by n.id is distinct from old.node, (select count(*) from {schema}.consumer_partition s where s.node = n.id), n.id
             limit 1);
         if new.node is not distinct from old.node then
