@@ -75,10 +75,10 @@ begin
 
     grant execute on function howdah.enqueue to howdah_enqueue;
     grant execute on all functions in schema howdah to howdah_worker, howdah_fleet;
-    grant execute on function howdah.frontier, howdah.channel, howdah.log_channel, howdah.partition_of, howdah.job_at, howdah.fingerprint
-        to howdah_read;
-    grant execute on function howdah.begin_run, howdah.server_run, howdah.check_run, howdah.log_identity, howdah.declares_other_filter, howdah.declarers
-        to howdah_read;
+    grant execute on function howdah.frontier, howdah.channel, howdah.log_channel, howdah.partition_of, howdah.job_at,
+        howdah.fingerprint to howdah_read;
+    grant execute on function howdah.begin_run, howdah.server_run, howdah.check_run, howdah.log_identity,
+        howdah.declares_other_filter, howdah.declarers to howdah_read;
 
     grant select, insert, update, delete on all tables in schema howdah to howdah_worker, howdah_fleet;
     grant select on all tables in schema howdah to howdah_read;
@@ -99,8 +99,8 @@ begin
     revoke insert, update, delete on howdah.migration, howdah.jobs from howdah_worker, howdah_fleet;
     revoke update, delete on howdah.event from howdah_worker;
     revoke update, delete, truncate on howdah.audit from howdah_worker, howdah_fleet;
-    revoke insert, update, delete on howdah.event, howdah.consumer, howdah.consumer_partition, howdah.checkpoint, howdah.parked, howdah.leader,
-        howdah.declaration from howdah_fleet;
+    revoke insert, update, delete on howdah.event, howdah.consumer, howdah.consumer_partition, howdah.checkpoint, howdah.parked,
+        howdah.leader, howdah.declaration from howdah_fleet;
     revoke insert, update, delete on howdah.server_run from howdah_worker, howdah_fleet;
     revoke insert, update, delete on howdah.webhook, howdah.webhook_declaration, howdah.notice, howdah.queue_mark,
         howdah.queue_stuck from howdah_fleet;

@@ -156,7 +156,7 @@ async def test_the_order_of_types_does_not_matter(conn):
 
 
 async def test_nodes_of_an_old_declaration_own_only_what_they_declared(database, conn):
-    """Even if a leader assigns shares without a look at the declarations."""
+    """Even if a leader assigns partitions without a look at the declarations."""
     before = "select howdah.declare_scope('orders', 1, null, $1, 0)"
     ancient = await ancient_node(conn, partitions=1)
     assign = "update howdah.consumer_partition set node = $1, epoch = epoch + 1 where node is distinct from $1"

@@ -85,7 +85,7 @@ async def assert_once_and_in_order(conn):
 
 
 async def partitions(conn):
-    """The number of parts there are, and whether there are as many shares and checkpoints."""
+    """The number of partitions, and whether there are as many rows and checkpoints."""
     return await conn.fetchval(
         """select case when c.upto is null and c.partitions = (select count(*) from howdah.consumer_partition)
             and c.partitions = (select count(*) from howdah.checkpoint) then c.partitions end
@@ -258,7 +258,8 @@ async def test_the_change_step_by_step(database, conn, seen):
         return [
             tuple(row)
             for row in await conn.fetch(
-                """select part, k.position, s.epoch >> 24, c.upto from howdah.checkpoint k join howdah.consumer_partition s
+                """select part, k.position, s.epoch >> 24, c.upto
+                from howdah.checkpoint k join howdah.consumer_partition s
                 using (consumer, part) join howdah.consumer c on c.name = consumer order by part"""
             )
         ]

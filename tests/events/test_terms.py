@@ -71,7 +71,7 @@ async def leading(direct: Database) -> AsyncIterator[Callable[..., Leader]]:
         await session.close()
 
 
-async def shares(conn: Any) -> dict[int, int | None]:
+async def owners(conn: Any) -> dict[int, int | None]:
     return {row["part"]: row["node"] for row in await conn.fetch("select part, node from howdah.consumer_partition")}
 
 
@@ -100,11 +100,11 @@ async def test_a_leader_that_was_frozen_decides_nothing_in_the_term_of_another(
     await conn.execute("delete from howdah.node")
     await joined(SECOND, 2)
     await taken_over(conn, leading(SECOND))
-    assert await shares(conn) == {0: SECOND, 1: SECOND}
+    assert await owners(conn) == {0: SECOND, 1: SECOND}
     gated.go.set()
     await asyncio.wait_for(deciding, PATIENCE)
 
-    assert (await shares(conn) == {0: SECOND, 1: SECOND}) == fenced
+    assert (await owners(conn) == {0: SECOND, 1: SECOND}) == fenced
 
 
 async def test_a_term_that_was_begun_again_is_another_one(conn, direct, joined, leading):
@@ -116,12 +116,12 @@ async def test_a_term_that_was_begun_again_is_another_one(conn, direct, joined, 
     await joined(SECOND)
     await taken_over(conn, leading(SECOND))
     await taken_over(conn, leading(FIRST))
-    decided = await shares(conn)
+    decided = await owners(conn)
     assert sorted(decided.values()) == [FIRST, SECOND]
     gated.go.set()
     await asyncio.wait_for(late, PATIENCE)
 
-    assert await shares(conn) == decided
+    assert await owners(conn) == decided
 
 
 def taking(node: int) -> Callable[[Any], Awaitable[Any]]:

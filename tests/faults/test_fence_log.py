@@ -1,4 +1,4 @@
-"""What a failover forgets of the log is not given out again: epochs of shares and terms of leaders."""
+"""What a failover forgets of the log is not given out again: epochs of partitions and terms of leaders."""
 
 from __future__ import annotations
 

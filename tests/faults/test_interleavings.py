@@ -64,7 +64,7 @@ def is_true(form: Form, result: Any, after: dict[str, Any], prepared: PreparedJo
         case "ack" if form.name.startswith("in a transaction"):
             return over.get(4) == "d" or result in (LEASE_LOST, "UniqueViolationError")
         case "ack":
-            # what was to be retried may since have been cancelled: somebody wished it before
+            # what was to be retried may since have been cancelled: that was requested before
             states = {"ok": "d", "failed": "f", "cancelled": "c"}
             return all(over.get(at) in (states.get(what), "c") for at, what in told.items())
         case _:

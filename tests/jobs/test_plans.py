@@ -142,8 +142,8 @@ async def test_ack_in_a_transaction(measure):
 
 
 async def test_heartbeat(measure):
-    wishes = f"{LEASED}; insert into howdah.cancel_request select generate_series({FINISHED - 1000}, {FINISHED + 10})"
-    seen = await measure("heartbeat", NODE, [TOKEN], 30.0, "busy", 1, False, 0, before=wishes)
+    requests = f"{LEASED}; insert into howdah.cancel_request select generate_series({FINISHED - 1000}, {FINISHED + 10})"
+    seen = await measure("heartbeat", NODE, [TOKEN], 30.0, "busy", 1, False, 0, before=requests)
     assert seen.walked == {}
     assert seen.pages < 100
 

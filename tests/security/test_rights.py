@@ -32,7 +32,7 @@ PINNED = "search_path=pg_catalog, pg_temp"
 UNPINNED = {
     "channel": "of a constant; works with the rights of the caller, or in the pinned path of whoever calls it",
     "log_channel": "the same",
-    "partition_of": "the same, of its arguments; a pinned path would keep it from being inlined into the reading of events",
+    "partition_of": "the same, of its arguments; with a pinned path it could not be inlined into the reading of events",
     "reject_update": "only raises",
 }
 """Functions with the path of their caller, and why that is harmless."""

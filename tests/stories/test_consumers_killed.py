@@ -225,7 +225,9 @@ async def strike(processes, node, how, seconds):
 async def struck(conn, node, how):
     await conn.execute(
         """insert into strike (pid, how, consumer, part)
-        select $1, $2, s.consumer, s.part from howdah.consumer_partition s join howdah.node n on n.id = s.node where n.name = $3""",
+        select $1, $2, s.consumer, s.part
+        from howdah.consumer_partition s join howdah.node n on n.id = s.node
+        where n.name = $3""",
         node.pid,
         how,
         f"{socket.gethostname()}:{node.pid}",

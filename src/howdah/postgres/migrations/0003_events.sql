@@ -405,7 +405,8 @@ begin
     delete from {schema}.consumer_partition s where s.consumer = p_name;
     delete from {schema}.checkpoint k where k.consumer = p_name;
     update {schema}.consumer c set partitions = p_partitions, upto = null where c.name = p_name;
-    insert into {schema}.consumer_partition (consumer, part, epoch) select p_name, i, fence from generate_series(0, p_partitions - 1) i;
+    insert into {schema}.consumer_partition (consumer, part, epoch)
+    select p_name, i, fence from generate_series(0, p_partitions - 1) i;
     insert into {schema}.checkpoint (consumer, part, position, handled)
     select p_name, i, common, case when i = 0 then seen else 0 end from generate_series(0, p_partitions - 1) i;
     update {schema}.parked p set part = {schema}.partition_of(e.stream_type, e.stream_id, p_partitions)
@@ -582,14 +583,17 @@ begin
         perform {schema}.set_current_declaration(given_way.name, given_way.digest);
     end loop;
     return query
-    select o.consumer, o.node from {schema}.declarers(p_dead) o where {schema}.declares_other_filter(o.node, o.consumer) order by 1, 2;
+    select o.consumer, o.node from {schema}.declarers(p_dead) o
+    where {schema}.declares_other_filter(o.node, o.consumer)
+    order by 1, 2;
 end $howdah$;
 
--- guard_consumer_partition: keep partitions consistent, whichever code writes them.
+-- guard_assignment: keep assignments consistent, whichever code writes them.
 --
 -- Every change of the epoch draws a new random one. A partition given to a node that declared the consumer otherwise stays
--- where it is, or goes to the node with the fewest partitions that may have it: the declaration may have changed since the leader read it.
-create function {schema}.guard_consumer_partition() returns trigger
+-- where it is, or goes to the node with the fewest partitions that may have it: the declaration may have changed since the
+-- leader read it.
+create function {schema}.guard_assignment() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $howdah$
 begin
     if new.node is distinct from old.node and {schema}.declares_other_filter(new.node, new.consumer) then
@@ -608,4 +612,4 @@ begin
     end if;
     return new;
 end $howdah$;
-create trigger guard before update on {schema}.consumer_partition for each row execute function {schema}.guard_consumer_partition();
+create trigger guard before update on {schema}.consumer_partition for each row execute function {schema}.guard_assignment();
