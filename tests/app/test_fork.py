@@ -12,7 +12,7 @@ import time
 import psycopg
 import pytest
 
-PATIENCE = 60
+SCRIPT_TIMEOUT = 60
 PRELUDE = """
 import asyncio, os, signal, sys, threading, time
 from howdah import Howdah, clients, sync_bridge
@@ -46,7 +46,7 @@ def run(dsn: str, body: str) -> str:
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, dsn],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=SCRIPT_TIMEOUT,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -16,7 +16,7 @@ from howdah import ConfigError, Howdah
 from howdah.clients import MOST_STOPPED, ClientsByLoop
 
 THREADS, LOOPS = 8, 15
-PATIENCE = 30.0
+THREAD_TIMEOUT = 30.0
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def watch(server, direct):
 
 
 def wait_for(check: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + THREAD_TIMEOUT
     while time.monotonic() < deadline:
         if check():
             return True

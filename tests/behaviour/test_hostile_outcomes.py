@@ -11,7 +11,7 @@ import pytest
 from howdah import Backoff, Cancel, Poison, RateLimited, Retry, Snooze, Transaction
 from howdah.errors import CodedError
 from howdah.retry import LONGEST_DELAY
-from kit.node import PATIENCE, ended, eventually, job, node
+from kit.node import EVENTUALLY_TIMEOUT, ended, eventually, job, node
 
 pytestmark = pytest.mark.anyio
 SETTLED = """
@@ -145,7 +145,7 @@ async def test_every_strange_outcome_is_recorded_and_none_holds_up_its_neighbour
         assert await eventually(settled)
         assert await eventually(left)
         began = time.monotonic()
-    assert time.monotonic() - began < PATIENCE / 2  # nothing is left that could not be recorded
+    assert time.monotonic() - began < EVENTUALLY_TIMEOUT / 2  # nothing is left that could not be recorded
 
     far = await conn.fetch("select id, extract(epoch from due_at - now())::float8 as wait from howdah.later")
     assert max(row["wait"] for row in far) <= TEN_YEARS * 1.01

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from howdah import Backoff, Howdah
 from kit import outcome_handlers
 from kit.control_plane import run_remote_node, serving
-from kit.node import PATIENCE, eventually, node
+from kit.node import EVENTUALLY_TIMEOUT, eventually, node
 from kit.outcome_strategies import ACTS, DEATHS, DONE, HOLDS, KNOWN, LONG, PLAIN, Ending, Fate, endings, explore, fate
 from table.ddl import ddl
 
@@ -24,7 +24,7 @@ EXAMPLES = 6
 SECONDS = 12.0
 """Draw no more examples after so long: on a slow machine there are fewer of them."""
 GRACE = 1.0
-PROMPT = PATIENCE / 2
+PROMPT = EVENTUALLY_TIMEOUT / 2
 """Seconds a stop may take longer than its grace; the handlers that hang would take ten minutes."""
 FRESH = Fate("queued", 0)
 OPTIONS: dict[str, Any] = {"max_attempts": 2, "retry": Backoff(first=LONG, cap=LONG)}
@@ -137,12 +137,12 @@ async def verify_effects(conn: Any, wanted: Found) -> None:
 
 
 async def check(
-    fronts: Sequence[Front], batch: Sequence[Ending], hold: Ending | None, patience: float = PATIENCE
+    fronts: Sequence[Front], batch: Sequence[Ending], hold: Ending | None, timeout: float = EVENTUALLY_TIMEOUT
 ) -> None:
     """Let a batch end between plain neighbours, and compare what becomes of each with what it deserves."""
     batch = [each for ending in batch for each in (ending, PLAIN)]
     for front, wanted in [(front, await front.submit(batch, hold)) for front in fronts]:
-        last = time.monotonic() + patience
+        last = time.monotonic() + timeout
         while (found := await front.found(list(wanted))) != wanted and time.monotonic() < last:
             await asyncio.sleep(0.05)
         ended = dict(zip(wanted, [*batch, hold], strict=False))
@@ -226,7 +226,7 @@ async def test_control_a_batch_that_is_not_split_holds_up_its_neighbours(app, ta
         with monkeypatch.context() as patch:
             patch.setattr("howdah.jobs.ack.is_rejection", lambda error: False)
             with pytest.raises(AssertionError, match="what it deserves"):
-                await check(fronts, refused, None, patience=2.0)
+                await check(fronts, refused, None, timeout=2.0)
         await check(fronts, refused, None)
 
 
@@ -237,7 +237,7 @@ async def test_control_an_unchecked_result_changes_the_outcome_over_http(app, ta
     monkeypatch.setattr("howdah.arguments._ONE_VALUE", Unchecked)
     async with remote(app, worker):
         with pytest.raises(AssertionError, match="what it deserves"):
-            await check(fronts, [Ending("return", "raw: two values")], None, patience=2.0)
+            await check(fronts, [Ending("return", "raw: two values")], None, timeout=2.0)
 
 
 class Unchecked:

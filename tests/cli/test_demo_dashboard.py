@@ -12,7 +12,7 @@ import httpx2 as httpx
 from kit.command import Command, eventually
 
 ADDRESS = re.compile(r"dashboard  ?(http://127\.0\.0\.1:\d+/dashboard/)")
-PATIENCE = 60.0
+HTTP_TIMEOUT = 60.0
 
 
 def address(command: Command) -> str:
@@ -27,7 +27,7 @@ def page(url: str) -> str:
 
     def ask() -> str | None:
         try:
-            answer = httpx.get(url, timeout=PATIENCE, follow_redirects=True)
+            answer = httpx.get(url, timeout=HTTP_TIMEOUT, follow_redirects=True)
         except httpx.TransportError:
             return None
         assert answer.status_code == 200, answer.text
@@ -40,7 +40,9 @@ def page(url: str) -> str:
 def enqueue(url: str, **arguments: str) -> httpx.Response:
     """Enqueue by the form, as a browser would."""
     origin = url.removesuffix("/dashboard/")
-    return httpx.post(f"{url}enqueue", data={"sure": "yes", **arguments}, headers={"Origin": origin}, timeout=PATIENCE)
+    return httpx.post(
+        f"{url}enqueue", data={"sure": "yes", **arguments}, headers={"Origin": origin}, timeout=HTTP_TIMEOUT
+    )
 
 
 def test_the_demo_says_first_where_its_dashboard_is_and_shows_the_whole_shop_there() -> None:
@@ -64,7 +66,7 @@ def test_who_acts_on_the_dashboard_does_not_unbalance_the_books_and_an_open_page
         url = address(demo)
         demo.says("s  enqueued", 30)
         assert enqueue(url, kind="import_row", **{"arg.line": "1,2,3"}).status_code == 303
-        with httpx.stream("GET", f"{url}live", timeout=PATIENCE) as live:
+        with httpx.stream("GET", f"{url}live", timeout=HTTP_TIMEOUT) as live:
             assert next(live.iter_text()).startswith("retry:")
             demo.send(signal.SIGINT)
             assert demo.ends(20) == 0, demo.output

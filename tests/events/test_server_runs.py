@@ -15,12 +15,12 @@ from howdah.postgres import migrate, sql
 from howdah.postgres.database import Database
 from howdah_lab.torture.servers.single import Single
 from kit.consumers import following, held
-from kit.node import PATIENCE, consumers_of, eventually, node
+from kit.node import EVENTUALLY_TIMEOUT, consumers_of, eventually, node
 from kit.standby import pair
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 
-LONG = 4 * PATIENCE
+LONG = 4 * EVENTUALLY_TIMEOUT
 SETTINGS = {
     "fsync": "off",  # the machine does not lose power
     "wal_writer_delay": "10s",  # what no commit flushes is lost in a crash, as in the moment before it is written
@@ -255,7 +255,7 @@ async def test_a_transaction_that_begins_the_run_and_stays_open_stops_nobody_for
         around = one.transaction()
         await around.start()
         mine = await one.fetchval("select howdah.begin_run()")
-        assert await asyncio.wait_for(other.fetchval("select howdah.begin_run()"), PATIENCE) is None
+        assert await asyncio.wait_for(other.fetchval("select howdah.begin_run()"), EVENTUALLY_TIMEOUT) is None
         await around.rollback()
 
         run = await other.fetchval("select howdah.begin_run()")

@@ -14,7 +14,7 @@ from howdah.events.leader import AdvisoryLeadership, Leader, LeaseLeadership
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
 from kit.interleave import meet, three_connections
-from kit.node import PATIENCE
+from kit.node import EVENTUALLY_TIMEOUT
 
 pytestmark = pytest.mark.anyio
 
@@ -95,14 +95,14 @@ async def test_a_leader_that_was_frozen_decides_nothing_in_the_term_of_another(
         assert frozen._sql[statement].count(before) == 1
         frozen._sql = {**frozen._sql, statement: frozen._sql[statement].replace(before, after)}
     deciding = asyncio.create_task(frozen.tick())
-    await asyncio.wait_for(gated.reached.wait(), PATIENCE)
+    await asyncio.wait_for(gated.reached.wait(), EVENTUALLY_TIMEOUT)
 
     await conn.execute("delete from howdah.node")
     await joined(SECOND, 2)
     await taken_over(conn, leading(SECOND))
     assert await owners(conn) == {0: SECOND, 1: SECOND}
     gated.go.set()
-    await asyncio.wait_for(deciding, PATIENCE)
+    await asyncio.wait_for(deciding, EVENTUALLY_TIMEOUT)
 
     assert (await owners(conn) == {0: SECOND, 1: SECOND}) == fenced
 
@@ -112,14 +112,14 @@ async def test_a_term_that_was_begun_again_is_another_one(conn, direct, joined, 
     await joined(FIRST)
     gated = Gated(direct, "assign")
     late = asyncio.create_task(leading(FIRST, gated).tick())
-    await asyncio.wait_for(gated.reached.wait(), PATIENCE)
+    await asyncio.wait_for(gated.reached.wait(), EVENTUALLY_TIMEOUT)
     await joined(SECOND)
     await taken_over(conn, leading(SECOND))
     await taken_over(conn, leading(FIRST))
     decided = await owners(conn)
     assert sorted(decided.values()) == [FIRST, SECOND]
     gated.go.set()
-    await asyncio.wait_for(late, PATIENCE)
+    await asyncio.wait_for(late, EVENTUALLY_TIMEOUT)
 
     assert await owners(conn) == decided
 

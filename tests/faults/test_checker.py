@@ -1,4 +1,4 @@
-"""The checker notices everything that must never be: each kind of harm is done to good books, and found."""
+"""The checker notices everything that must never be: each kind of damage is done to good books, and found."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def give_a_token_twice(history):
     history.starts["plain", 2].append(LedgerEntry(2.0, "start", "plain", [2], 8, attempt=2, token=11))
 
 
-HARM = [
+DAMAGES = [
     (drop_effect, "I1"),
     (double_effect, "I3"),
     (lose_job, "I1"),
@@ -147,10 +147,10 @@ HARM = [
 ]
 
 
-@pytest.mark.parametrize(("harm", "invariant"), HARM, ids=[harm.__name__ for harm, _ in HARM])
-def test_harm_is_noticed(harm, invariant):
+@pytest.mark.parametrize(("damage", "invariant"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
+def test_damage_is_noticed(damage, invariant):
     bad = copy.deepcopy(history())
-    harm(bad)
+    damage(bad)
     assert invariant in {finding.invariant for finding in check(bad)}
 
 

@@ -116,7 +116,7 @@ def take_a_row_early(good_history):
     good_history.resets.append((9, NEW_NODE, 4.2))
 
 
-HARM = [
+DAMAGES = [
     (drop_a_slot, "left out"),
     (drop_a_slot_of_the_old, "left out"),
     (fire_twice, "more than once"),
@@ -134,10 +134,10 @@ HARM = [
 ]
 
 
-@pytest.mark.parametrize(("harm", "message"), HARM, ids=[harm.__name__ for harm, _ in HARM])
-def test_harm_is_found(harm, message):
+@pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
+def test_damage_is_found(damage, message):
     bad = copy.deepcopy(good_history())
-    harm(bad)
+    damage(bad)
     assert [each.description for each in check(bad) if message in each.description]
 
 

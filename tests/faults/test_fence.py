@@ -20,7 +20,7 @@ from howdah.postgres.embedded import server as embedded
 from howdah_lab.torture.servers.child_programs import Folder
 from howdah_lab.torture.servers.single import Single
 from kit.job_invariants import wrongs
-from kit.node import PATIENCE
+from kit.node import EVENTUALLY_TIMEOUT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 
@@ -91,7 +91,7 @@ async def test_a_claim_that_a_crash_forgot_ends_nothing_of_the_next_one(fenced: 
             forgotten = await store.claim(20, {})
             await server.crash()
             await server.start()
-            await server.writable(4 * PATIENCE)
+            await server.writable(4 * EVENTUALLY_TIMEOUT)
             conn = await Database(server.dsn).connect("test")
             assert await conn.fetchval("select count(*) from howdah.lease") == 0, "the claim was flushed after all"
             await conn.close()
@@ -141,7 +141,7 @@ async def test_a_node_of_the_old_primary_ends_nothing_on_the_new_one(fenced: boo
         await primary.stop_immediately()
         promoted = copy(primary)
         await primary.start()
-        await primary.writable(4 * PATIENCE)
+        await primary.writable(4 * EVENTUALLY_TIMEOUT)
 
         async with joined(primary.dsn) as frozen:
             old = await frozen.claim(20, {})

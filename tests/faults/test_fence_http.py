@@ -15,7 +15,7 @@ from howdah.node.registry import SMALLEST_NODE
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from kit.job_invariants import wrongs
-from kit.node import PATIENCE
+from kit.node import EVENTUALLY_TIMEOUT
 from kit.standby import pair
 from table.ddl import ddl
 
@@ -71,12 +71,12 @@ async def test_a_worker_of_the_old_primary_takes_nothing_from_another_on_the_new
     fenced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the control ids come as from a sequence that the standby forgot: the second worker has the id of the first."""
-    monkeypatch.setattr(auth, "CACHE_TTL", 4 * PATIENCE)  # longer than the failover takes
+    monkeypatch.setattr(auth, "CACHE_TTL", 4 * EVENTUALLY_TIMEOUT)  # longer than the failover takes
     if not fenced:
         monkeypatch.setattr(workers_api, "new_node", lambda: SMALLEST_NODE)
     async with pair(SETTINGS) as servers:
         app = await prepared(servers.dsn)
-        patient = {"offline_after": 20 * PATIENCE}
+        patient = {"offline_after": 20 * EVENTUALLY_TIMEOUT}
         async with serving(app, **patient) as elsewhere, serving(app, **patient) as control:
             await servers.cut_off()
             frozen = await elsewhere.worker(tables=["uploads"])

@@ -11,7 +11,7 @@ import pytest
 
 from howdah.postgres import migrate, sql
 from howdah.postgres.database import Database
-from kit.node import PATIENCE
+from kit.node import EVENTUALLY_TIMEOUT
 from kit.standby import pair
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ create or replace function howdah.next_epoch(last bigint) returns bigint languag
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[Any]:
-    conn = await asyncpg.connect(dsn, timeout=4 * PATIENCE)
+    conn = await asyncpg.connect(dsn, timeout=4 * EVENTUALLY_TIMEOUT)
     try:
         yield conn
     finally:

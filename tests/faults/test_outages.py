@@ -18,7 +18,7 @@ from howdah.postgres import migrate, sql
 from howdah.postgres.database import Database
 from howdah.worker.worker import Worker
 from howdah_lab.torture.servers.single import Single
-from kit.node import PATIENCE, ended, eventually, node, quick
+from kit.node import EVENTUALLY_TIMEOUT, ended, eventually, node, quick
 from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ async def outcomes(single: Single, jobs: int) -> Counter[tuple[str, str, int, in
             await conn.close()
         return rows if all(row["state"] in ("done", "failed") for row in rows) else None
 
-    rows = await eventually(over, 2 * PATIENCE)
+    rows = await eventually(over, 2 * EVENTUALLY_TIMEOUT)
     assert len(rows) == jobs
     return Counter(tuple(row) for row in rows)
 
@@ -95,7 +95,7 @@ async def test_an_outage_longer_than_a_lease_is_charged_to_no_job(
     await app.enqueue_many([task.job() for task in (finishes, goes_on, writes) for _ in range(2)])
     await conn.close()
     async with node(app, lease=LEASE, heartbeat=1.0, slots=6):
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), EVENTUALLY_TIMEOUT)
         await asyncio.sleep(0.2)
         await single.stop_immediately()
         await asyncio.sleep(OUTAGE)
@@ -181,7 +181,7 @@ async def test_a_node_that_stops_renewing_while_others_work_loses_its_leases(
         assert (row["state"], row["attempt"], row["resets"]) == ("done", 2, 1)
         assert begun[1] - silent < LEASE + 5
     dead.stop(now=True)
-    await asyncio.wait_for(running, PATIENCE)
+    await asyncio.wait_for(running, EVENTUALLY_TIMEOUT)
 
 
 async def test_a_gap_is_noted_once_and_waited_for_a_bounded_time(conn: Any) -> None:

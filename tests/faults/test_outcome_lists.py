@@ -108,16 +108,18 @@ async def test_a_consumer_goes_on_after_every_outcome_of_the_list(app, conn, tra
     """What is raised is parked, whatever it is; a result is nothing to a consumer."""
     if transactional:
 
-        async def sour(event, tx: Transaction) -> object:
+        async def unstorable(event, tx: Transaction) -> object:
             return bring(event.data["name"], 0)
 
     else:
 
-        async def sour(event) -> object:
+        async def unstorable(event) -> object:
             return bring(event.data["name"], 0)
 
-    app.consumer("sour", on_failure="park", max_failures=1)(sour)
-    events = {name: (await app.log.append("S-1", {"type": "Sour", "data": {"name": name}})).position for name in NAMES}
+    app.consumer("unstorable", on_failure="park", max_failures=1)(unstorable)
+    events = {
+        name: (await app.log.append("S-1", {"type": "Unstorable", "data": {"name": name}})).position for name in NAMES
+    }
 
     async def over() -> bool:
         return await conn.fetchval("select min(position) from howdah.checkpoint") == max(events.values())

@@ -28,17 +28,17 @@ SETTINGS = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-STATEMENTS = sql.load("howdah_lab.torture", schema="howdah", yard="yard")
+STATEMENTS = sql.load("howdah_lab.torture", schema="howdah", run_schema="torture")
 NEIGHBOURS = 6
-EMPTY = "truncate yard.harmed"
+EMPTY = "truncate torture.refusing"
 
 
 def application(dsn: str) -> Howdah:
     """An application that works on the table."""
     app = Howdah(dsn)
     table = app.table(
-        "yard.harmed",
-        name="harmed",
+        "torture.refusing",
+        name="refusing",
         record=Harmed,
         order_by=["id"],
         max_attempts=2,
@@ -54,25 +54,25 @@ def application(dsn: str) -> Howdah:
     return app
 
 
-async def put(conn, harms):
-    """Insert rows with these harms, one of no harm after each."""
-    every = [each for harm in harms for each in (harm, "")] + [""] * NEIGHBOURS
-    await conn.execute(STATEMENTS["put_harmed"], list(range(len(every))), [0.0] * len(every), every)
+async def put(conn, refusals):
+    """Insert rows with these refusals, one of no refusal after each."""
+    every = [each for refusal in refusals for each in (refusal, "")] + [""] * NEIGHBOURS
+    await conn.execute(STATEMENTS["put_refusing"], list(range(len(every))), [0.0] * len(every), every)
 
 
-async def unlike(dsn, harms):
+async def unlike(dsn, refusals):
     """Run them on a node; returns what does not end as it should."""
     app = application(dsn)
     conn = await app.database.connect("test")
     wrong = []
 
     async def over():
-        rows = await conn.fetch(STATEMENTS["harmed"])
-        wrong[:] = [dict(row) for row in rows if row["state"] != STATES[row["harm"]] or row["resets"]]
+        rows = await conn.fetch(STATEMENTS["refusing"])
+        wrong[:] = [dict(row) for row in rows if row["state"] != STATES[row["refusal"]] or row["resets"]]
         return rows and not wrong
 
     try:
-        await put(conn, harms)
+        await put(conn, refusals)
         async with node(app, slots=10, grace=1.0):
             try:
                 await eventually(over, LONGEST)
@@ -99,16 +99,16 @@ def dsn(database):
 def test_any_rows_that_are_refused_end_as_they_should_and_so_do_all_others(dsn):
     @SETTINGS
     @given(st.lists(st.sampled_from(sorted(STATES)), min_size=1, max_size=12))
-    def check(harms):
-        assert asyncio.run(unlike(dsn, harms)) == []
+    def check(refusals):
+        assert asyncio.run(unlike(dsn, refusals)) == []
 
     check()
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("harm", [harm for harm in STATES if harm])
-async def test_rows_of_one_harm_only(dsn, harm):
-    assert await unlike(dsn, [harm] * 3) == []
+@pytest.mark.parametrize("refusal", [refusal for refusal in STATES if refusal])
+async def test_rows_of_one_refusal_only(dsn, refusal):
+    assert await unlike(dsn, [refusal] * 3) == []
 
 
 @pytest.mark.anyio
@@ -119,7 +119,7 @@ async def test_a_refused_batch_that_is_not_halved_stops_its_neighbours(dsn, conn
     stop = telemetry.subscribe(lambda name, facts: failed.set() if name == "loop.fail" else None)
     monkeypatch.setattr(refusal.split, "__defaults__", (lambda _: False,))
     await put(conn, ["end"])
-    ended = "select count(*) from yard.harmed where state = 'completed'"
+    ended = "select count(*) from torture.refusing where state = 'completed'"
     try:
         async with node(app, slots=20, grace=1.0):
             async with asyncio.timeout(30):
@@ -138,5 +138,5 @@ async def test_a_refused_batch_that_is_not_halved_stops_its_neighbours(dsn, conn
 
 def test_some_rows_cannot_end():
     """What is waited for after a run leaves out these, and no others."""
-    assert [harm for harm, state in STATES.items() if state in ("queued", "processing")] == list(HELD_UP)
-    assert all(f"'{harm}'" in STATEMENTS["left"] for harm in HELD_UP)
+    assert [refusal for refusal, state in STATES.items() if state in ("queued", "processing")] == list(HELD_UP)
+    assert all(f"'{refusal}'" in STATEMENTS["left"] for refusal in HELD_UP)

@@ -19,11 +19,11 @@ from howdah_lab.torture.servers.cluster import Cluster
 from howdah_lab.torture.servers.pooled import Pooled, PooledByTransaction
 from howdah_lab.torture.servers.single import Single
 from howdah_lab.torture.servers.small_disk import SmallLog, SmallTables
-from kit.node import PATIENCE, eventually
+from kit.node import EVENTUALLY_TIMEOUT, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 
-LONG = 4 * PATIENCE
+LONG = 4 * EVENTUALLY_TIMEOUT
 """Seconds a server may take to recover on a busy machine."""
 BROKEN = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 

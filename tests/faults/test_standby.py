@@ -6,24 +6,24 @@ import asyncpg
 import pytest
 
 from howdah_lab.torture.servers.standby import AsynchronouslyReplicated, SynchronouslyReplicated
-from kit.node import PATIENCE, eventually
+from kit.node import EVENTUALLY_TIMEOUT, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stories]
 
-LONG = 12 * PATIENCE
+LONG = 12 * EVENTUALLY_TIMEOUT
 COUNT = "select count(*) from kept"
 
 
 async def put(dsn: str, rows: int) -> None:
     """Insert so many rows, each in a commit that is acknowledged."""
-    conn = await asyncpg.connect(dsn, timeout=PATIENCE)
+    conn = await asyncpg.connect(dsn, timeout=EVENTUALLY_TIMEOUT)
     for _ in range(rows):
         await conn.execute("insert into kept default values")
     await conn.close()
 
 
 async def value(dsn: str, question: str) -> object:
-    conn = await asyncpg.connect(dsn, timeout=PATIENCE)
+    conn = await asyncpg.connect(dsn, timeout=EVENTUALLY_TIMEOUT)
     found = await conn.fetchval(question)
     await conn.close()
     return found

@@ -8,7 +8,7 @@ from howdah.postgres import sql
 
 pytestmark = pytest.mark.anyio
 
-STATEMENTS = sql.load("howdah_lab.torture", schema="howdah", yard="yard")
+STATEMENTS = sql.load("howdah_lab.torture", schema="howdah", run_schema="torture")
 SCRIPTS = [name for name in STATEMENTS if name in ("open", "clear") or name.startswith("without_")]
 
 

@@ -31,9 +31,11 @@ SETTINGS = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-STATEMENTS = sql.load("howdah_lab.torture", schema="howdah", yard="yard")
+STATEMENTS = sql.load("howdah_lab.torture", schema="howdah", run_schema="torture")
 TYPES = {OLD: ["Happened"], NEW: ["Happened", "Ordered"]}
-EFFECT = "insert into yard.effect (front, mark, stream, version, attempt, token, pid) values ($1, $2, $3, $4, 0, 0, 0)"
+EFFECT = (
+    "insert into torture.effect (front, mark, stream, version, attempt, token, pid) values ($1, $2, $3, $4, 0, 0, 0)"
+)
 BEHIND = """
 select count(*) from howdah.checkpoint k where k.position < (select max(e.position) from howdah.event e)
 """
@@ -81,11 +83,11 @@ class Rollout:
                 await each[1].aclose()
 
     async def append(self) -> None:
-        """A few events of both types, each with the newest reign that is committed before."""
+        """A few events of both types, each with the newest declaration_change that is committed before."""
         for stream in range(4):
-            reign = await self.conn.fetchval(STATEMENTS["reign"])
+            declaration_change = await self.conn.fetchval(STATEMENTS["newest_declaration_change"])
             happened = {"type": "Happened", "data": {"mark": next(self.marks)}}
-            ordered = {"type": "Ordered", "data": {"mark": next(self.marks), "reign": reign}}
+            ordered = {"type": "Ordered", "data": {"mark": next(self.marks), "declaration_change": declaration_change}}
             await self.client.log.append(f"S-{stream}", [happened, ordered])
 
     async def run(self, acts: list[tuple[str, str]]) -> list[str]:
@@ -104,7 +106,9 @@ class Rollout:
         finally:
             for _, stack in self.nodes:
                 await stack.aclose()
-            await self.conn.execute("truncate yard.effect, yard.reign, howdah.consumer, howdah.event cascade")
+            await self.conn.execute(
+                "truncate torture.effect, torture.declaration_change, howdah.consumer, howdah.event cascade"
+            )
             await self.conn.close()
             await self.client.close()
 
@@ -119,9 +123,11 @@ class Rollout:
         for row in await conn.fetch(STATEMENTS["effects"]):
             effects[row["front"], row["mark"]] += 1
         events = {row["mark"] for row in await conn.fetch(STATEMENTS["events"]) if row["type"] == "Happened"}
-        reigns = await conn.fetch(STATEMENTS["reigns"])
+        declaration_changes = await conn.fetch(STATEMENTS["declaration_changes"])
         return ReleaseHistory(
-            declarations=[CurrentDeclaration(row["id"], "Ordered" in row["types"], row["reached"]) for row in reigns],
+            declarations=[
+                CurrentDeclaration(row["id"], "Ordered" in row["types"], row["reached"]) for row in declaration_changes
+            ],
             added=[AddedEvent(**row) for row in await conn.fetch(STATEMENTS["ordered"])],
             events=events,
             effects={

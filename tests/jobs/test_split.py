@@ -9,7 +9,7 @@ import pytest
 
 from howdah import Backoff, Snooze
 from howdah.jobs.ack import is_rejection
-from kit.node import PATIENCE, ended, eventually, job, node
+from kit.node import EVENTUALLY_TIMEOUT, ended, eventually, job, node
 
 pytestmark = [pytest.mark.anyio, pytest.mark.superuser("triggers on tables of another role")]
 
@@ -93,7 +93,7 @@ async def test_a_job_of_which_no_outcome_can_be_stored_blocks_nobody(app, conn, 
         for each in made[1:]:
             assert (await ended(conn, each.id))["state"] == "done"
         began = time.monotonic()
-    assert time.monotonic() - began < PATIENCE / 2
+    assert time.monotonic() - began < EVENTUALLY_TIMEOUT / 2
     assert (await job(conn, made[0].id))["state"] == "running"  # until its lease runs out
     assert await conn.fetchval("select count(*) from howdah.lease") == 1
 

@@ -72,10 +72,8 @@ class WiredDatabase(Database):
         self._faults = faults
 
     async def _connect(self, **options: Any) -> Any:
-        patience = self.command_timeout
-        conn = await asyncpg.connect(
-            self.dsn, timeout=patience, command_timeout=patience, connection_class=Wire, **options
-        )
+        limit = self.command_timeout
+        conn = await asyncpg.connect(self.dsn, timeout=limit, command_timeout=limit, connection_class=Wire, **options)
         await self._ready(conn)
         return conn
 

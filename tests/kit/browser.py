@@ -16,9 +16,9 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1360, "height": 900}
-PATIENCE = 30_000
+PAGE_TIMEOUT = 30_000
 """Milliseconds; a busy machine is slow, and a page that is right comes at once."""
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=PAGE_TIMEOUT)
 
 
 def chromium() -> str | None:
@@ -47,7 +47,7 @@ class Tab:
         self.trouble: list[str] = []
         self.expected: list[str] = []
         """Parts of complaints that belong to the test."""
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(PAGE_TIMEOUT)
         page.on("console", lambda message: self._note(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self._note(str(error)))
         page.on("dialog", self._dialog)

@@ -17,7 +17,7 @@ import psycopg
 from kit.roles import dsn_for
 
 TESTS = Path(__file__).parents[1]
-PATIENCE = 60.0
+COMMAND_TIMEOUT = 60.0
 """Seconds a test waits for what must come; a process alone may take ten to start when the machine is busy."""
 
 
@@ -51,7 +51,7 @@ class Command:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def says(self, text: str, seconds: float = PATIENCE) -> None:
+    def says(self, text: str, seconds: float = COMMAND_TIMEOUT) -> None:
         """Wait until it has written ``text``."""
         eventually(lambda: text in self.output or self.process.poll() is not None, seconds, lambda: self.output)
         assert text in self.output, self.output
@@ -62,7 +62,7 @@ class Command:
             text, times = f"{kind} begins", kinds.count(kind)
             eventually(lambda text=text, times=times: self.output.count(text) >= times, why=lambda: self.output)
 
-    def ends(self, seconds: float = PATIENCE) -> int:
+    def ends(self, seconds: float = COMMAND_TIMEOUT) -> int:
         """Wait for its end; returns the exit code."""
         return self.process.wait(seconds)
 
@@ -99,7 +99,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def eventually(check: Callable[[], Any], seconds: float = PATIENCE, why: Callable[[], str] = str) -> Any:
+def eventually(check: Callable[[], Any], seconds: float = COMMAND_TIMEOUT, why: Callable[[], str] = str) -> Any:
     """Wait until ``check`` is true; returns what it said."""
     until = time.monotonic() + seconds
     while not (result := check()):
@@ -137,7 +137,7 @@ class Jobs:
         """The rows of any question."""
         return self._conn.execute(statement).fetchall()  # type: ignore[arg-type]
 
-    def become(self, *states: str, seconds: float = PATIENCE) -> None:
+    def become(self, *states: str, seconds: float = COMMAND_TIMEOUT) -> None:
         """Wait until the jobs are in these states."""
         eventually(lambda: self.all() == list(states), seconds, lambda: str(self.all()))
 

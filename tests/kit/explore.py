@@ -22,7 +22,7 @@ import asyncpg
 from howdah.errors import KeyHeld
 from kit.explore_sleeps import SLEEP
 from kit.interleave import Form, ThreeConnections, meet, result_of
-from kit.node import PATIENCE
+from kit.node import EVENTUALLY_TIMEOUT
 
 LEGAL = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError, asyncpg.InFailedSQLTransactionError, KeyHeld)
 """Errors of a caller that lost against another; the caller tries again."""
@@ -178,7 +178,7 @@ class Explorer:
             self._start(prepared, doing, conn, start)
             for doing, conn, start in zip(doings, self._doers, starts, strict=False)
         ]
-        await asyncio.wait_for(asyncio.gather(*running), PATIENCE)
+        await asyncio.wait_for(asyncio.gather(*running), EVENTUALLY_TIMEOUT)
         return await self._judge(prepared, " together with ".join(map(str, doings)), doings)
 
     async def _start(self, prepared: Any, doing: RunningOperation, conn: Any, after: float) -> None:

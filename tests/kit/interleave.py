@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql as names
 
 from howdah.postgres.database import Database
-from kit.node import PATIENCE
+from kit.node import EVENTUALLY_TIMEOUT
 from kit.roles import worker
 
 numbers = itertools.count()
@@ -121,13 +121,13 @@ async def meet(three: ThreeConnections, first: Operation, second: Operation, *, 
         await opened.rollback()
         raise
     await (opened.commit() if commit else opened.rollback())
-    return InterleavingResult(result, await asyncio.wait_for(running, PATIENCE), waited)
+    return InterleavingResult(result, await asyncio.wait_for(running, EVENTUALLY_TIMEOUT), waited)
 
 
 async def _waits(three: ThreeConnections, running: asyncio.Future[Any]) -> bool:
     """Whether the second waits for the first; it either does, or gets through without it."""
     pids = three.one.get_server_pid(), three.other.get_server_pid()
-    until = asyncio.get_running_loop().time() + PATIENCE
+    until = asyncio.get_running_loop().time() + EVENTUALLY_TIMEOUT
     while not running.done():
         if await three.watch.fetchval("select $1 = any(pg_blocking_pids($2))", *pids):
             return True

@@ -50,7 +50,7 @@ class Moves(RuleBasedStateMachine):
         self.world = world
         self.model = Model()
         self.ever: list[int] = []
-        self.patience = 0
+        self.moves_until_act = 0
         """People come after nodes have done so many things."""
 
     def _busy(self) -> list[ModelNode]:
@@ -73,7 +73,7 @@ class Moves(RuleBasedStateMachine):
 
     def _compare(self, *models: Model) -> None:
         """One of these is what the tables say; from here on it is the model."""
-        self.patience -= 1
+        self.moves_until_act -= 1
         if repaired := self.world.repair():
             raise Wrong(f"self-repair changed jobs that were fine: {repaired}")
         seen = self.world.look()

@@ -147,7 +147,7 @@ class JobStateMachine(OperatorMoves):
         tokens, after = list(side.left), self.model.copy()
         lost, wanted = after.heartbeat(side.node, tokens)
         given = (side.node, tokens, LEASE, "busy", 1, False, 0)
-        answered, row = self._attempt(lambda: side.heart.fetchrow(STATEMENTS["heartbeat"], *given), fault)
+        answered, row = self._attempt(lambda: side.heartbeat_session.fetchrow(STATEMENTS["heartbeat"], *given), fault)
         if answered:
             self._agree(lost, set(row["lost"]))
             self._agree(wanted, set(row["cancel"]) & wanted)

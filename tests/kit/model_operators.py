@@ -59,10 +59,10 @@ class OperatorMoves(Moves):
 
     # ---------------------------------------------------------------- people
 
-    @precondition(lambda self: self.patience <= 0)
+    @precondition(lambda self: self.moves_until_act <= 0)
     @rule(verb=st.sampled_from(["cancel", "cancel", "retry", "delete"]), indexes=some, fault=faults(2, 3, 4, 5))
     def act(self, verb: str, indexes: list[int], fault: Fault) -> None:
-        self.patience = 2
+        self.moves_until_act = 2
         over = [job.id for job in self.model.jobs.values() if job.state in ("f", "c")]
         ids = over if verb == "retry" and over else self.ever
         self._act(verb, sorted({ids[index % len(ids)] for index in indexes}), fault)
@@ -77,10 +77,10 @@ class OperatorMoves(Moves):
 
     # ---------------------------------------------------------------- what happens now and then
 
-    @precondition(lambda self: self.patience <= 0)
+    @precondition(lambda self: self.moves_until_act <= 0)
     @rule(what=st.sampled_from(["pause", "pause", "prune", "release", "crash"]), at=sides, fault=faults(1, 2, 3, 4, 5))
     def now_and_then(self, what: str, at: int, fault: Fault) -> None:
-        self.patience = 2
+        self.moves_until_act = 2
         getattr(self, f"_{what}")(at, fault)
 
     def _pause(self, at: int, fault: Fault) -> None:

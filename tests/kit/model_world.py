@@ -35,10 +35,10 @@ FALL_DUE = "update howdah.later set due_at = now() - interval '1 second'"
 class ModelNode:
     """One node: what it believes to hold, and what it could not say yet."""
 
-    def __init__(self, node: int, store: JobStore, heart: Session) -> None:
+    def __init__(self, node: int, store: JobStore, heartbeat_session: Session) -> None:
         self.node = node
         self.store = store
-        self.heart = heart
+        self.heartbeat_session = heartbeat_session
         self.left: dict[int, int] = {}
         """Leases, and how many of their jobs are without an outcome."""
         self.jobs: dict[tuple[int, int], Job] = {}
@@ -179,7 +179,7 @@ class World:
 
     async def _leave(self, side: ModelNode) -> None:
         await side.store.close()
-        await side.heart.close()
+        await side.heartbeat_session.close()
 
     async def _close_sides(self) -> None:
         for side in self.sides:

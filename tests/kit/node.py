@@ -14,7 +14,7 @@ from howdah.node.node import Node
 from howdah.node.registry import DatabaseContext
 
 POLL_ONLY = bool(os.environ.get("HOWDAH_TEST_POLL_ONLY"))
-PATIENCE = 30.0
+EVENTUALLY_TIMEOUT = 30.0
 """Seconds a test waits for what must come: long enough for a machine with other things to do, and well below the times
 (polls, leases, waits of a minute) a test sets so high that they cannot be what helped."""
 QUICK: dict[str, Any] = {"lease": 2.0, "heartbeat": 0.25, "poll": 0.5, "grace": 5.0, "notify": not POLL_ONLY}
@@ -34,7 +34,7 @@ async def node(app: Howdah, *, upkeep: bool = True, **options: Any) -> AsyncIter
         yield running_node
     finally:
         running_node.stop()
-        await asyncio.wait_for(running, 2 * PATIENCE)
+        await asyncio.wait_for(running, 2 * EVENTUALLY_TIMEOUT)
 
 
 def consumers_of(running_node: Node[Any]) -> Any:
@@ -44,10 +44,10 @@ def consumers_of(running_node: Node[Any]) -> Any:
 
 async def drain(app: Howdah, **options: Any) -> None:
     """Work until nothing is left to do now."""
-    await asyncio.wait_for(app.node(quick(drain=True, **options), upkeep=False).run(), 3 * PATIENCE)
+    await asyncio.wait_for(app.node(quick(drain=True, **options), upkeep=False).run(), 3 * EVENTUALLY_TIMEOUT)
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
+async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = EVENTUALLY_TIMEOUT) -> Any:
     """Wait until ``check`` is true; returns what it said."""
     until = time.monotonic() + seconds
     while not (result := await check()):
@@ -66,7 +66,7 @@ async def state(conn: Any, id: int) -> str:
     return str((await job(conn, id))["state"])
 
 
-async def ended(conn: Any, id: int, seconds: float = PATIENCE) -> Any:
+async def ended(conn: Any, id: int, seconds: float = EVENTUALLY_TIMEOUT) -> Any:
     """The row of one job once it is over."""
 
     async def over() -> Any:

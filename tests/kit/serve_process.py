@@ -16,7 +16,7 @@ import psycopg
 from howdah.control_plane.tokens import Tokens
 from howdah.postgres.database import Database, Session
 from howdah_lab.torture.servers.ports import free_ports
-from kit.command import PATIENCE, Command, eventually
+from kit.command import COMMAND_TIMEOUT, Command, eventually
 from kit.roles import fleet, owner
 
 QUICK = ("--heartbeat", "500ms", "--offline-after", "3s")
@@ -108,7 +108,7 @@ class ControlPlaneProcesses:
         found = self.conn.execute(f"select {columns} from howdah.jobs where id = %s", (id,)).fetchone()  # type: ignore[arg-type]
         return found if found is None or len(found) > 1 else found[0]
 
-    def becomes(self, id: int, state: str, seconds: float = PATIENCE) -> None:
+    def becomes(self, id: int, state: str, seconds: float = COMMAND_TIMEOUT) -> None:
         eventually(lambda: self.job(id)[0] == state, seconds, lambda: str(self.job(id)))
 
     def begins(self, id: int) -> None:

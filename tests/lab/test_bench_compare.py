@@ -25,7 +25,7 @@ from howdah_lab.bench.system import OURS, load
 ROOT = Path(__file__).parents[2]
 RIVAL = "pgqueuer"
 BESIDE = [name for name, each in SCENARIOS.items() if each.compared and name not in ("nodes", "history", "growth")]
-PATIENCE = 900
+BENCH_TIMEOUT = 900
 
 
 def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -49,7 +49,7 @@ def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=others,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=BENCH_TIMEOUT,
     )
 
 
@@ -62,7 +62,7 @@ def runs(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.timeout(PATIENCE)
+@pytest.mark.timeout(BENCH_TIMEOUT)
 def test_every_scenario_is_measured_and_ratios_are_printed(tmp_path: Path) -> None:
     done = bench(tmp_path, "--only", OURS, "--scale", "0.002", *names(BESIDE))
 
@@ -77,7 +77,7 @@ def test_every_scenario_is_measured_and_ratios_are_printed(tmp_path: Path) -> No
     assert (tmp_path / "plots" / "drain.svg").read_text().startswith("<svg ")
 
 
-@pytest.mark.timeout(PATIENCE)
+@pytest.mark.timeout(BENCH_TIMEOUT)
 def test_history_and_growth_run_and_an_interrupted_benchmark_goes_on(tmp_path: Path) -> None:
     small = ("--only", OURS, "--scale", "0.001")
     first = bench(tmp_path, *small, "--scenario", "history")
@@ -94,7 +94,7 @@ def test_history_and_growth_run_and_an_interrupted_benchmark_goes_on(tmp_path: P
         assert set(run["figures"]) == set(SCENARIOS[run["scenario"]].quantities)
 
 
-@pytest.mark.timeout(PATIENCE)
+@pytest.mark.timeout(BENCH_TIMEOUT)
 def test_a_rival_is_measured_beside_us(tmp_path: Path) -> None:
     if not is_prepared(load(RIVAL)):
         pytest.skip(f"{RIVAL} is not installed; scripts/bench --only {RIVAL} installs it")

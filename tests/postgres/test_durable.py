@@ -15,7 +15,7 @@ from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.postgres.sql import identifier
 from howdah_lab.torture.servers.single import Single
-from kit.node import PATIENCE
+from kit.node import EVENTUALLY_TIMEOUT
 from kit.strict_pooler import StrictPooler
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +94,7 @@ async def test_a_crash_forgets_no_acknowledged_job(own):
             await other.execute("select howdah.enqueue('any')")
         await server.crash()
         await server.start()
-        await server.writable(4 * PATIENCE)
+        await server.writable(4 * EVENTUALLY_TIMEOUT)
         conn = await asyncpg.connect(server.dsn)
         kept = await conn.fetchval("select count(*) from howdah.job")
         await conn.close()

@@ -14,7 +14,7 @@ from howdah.table.plan import TablePlan
 from howdah.table.store import TableStore
 from howdah_lab.torture.guards import asynchronous_commits
 from howdah_lab.torture.servers.single import Single
-from kit.node import PATIENCE, eventually
+from kit.node import EVENTUALLY_TIMEOUT, eventually
 from table.ddl import ddl
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +58,7 @@ async def test_a_crash_right_after_a_claim_gives_no_token_twice(fenced):
             [first] = await store.claim(1, {})
             await own_server.crash()
             await own_server.start()
-            await own_server.writable(4 * PATIENCE)
+            await own_server.writable(4 * EVENTUALLY_TIMEOUT)
 
             async def again():
                 try:

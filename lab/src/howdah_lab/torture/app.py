@@ -20,7 +20,7 @@ from howdah.postgres import sql
 from howdah_lab.torture import guards
 from howdah_lab.torture.ledger import FOLDER, LedgerWriter
 
-YARD = "HOWDAH_TORTURE_SCHEMA"
+SCHEMA_VARIABLE = "HOWDAH_TORTURE_SCHEMA"
 """Environment variable with the schema of the tables under test."""
 ATTEMPTS = 100
 """More than anything here is ever interrupted."""
@@ -90,8 +90,8 @@ class Ordered(msgspec.Struct, frozen=True):
 
     mark: int
     pause: float
-    reign: int = 0
-    """The newest row of the table ``reign`` that its client had seen before the append."""
+    declaration_change: int = 0
+    """The newest row of the table ``declaration_change`` that its client had seen before the append."""
 
 
 @app.consumer("mirror", types=[Happened])
@@ -129,11 +129,11 @@ async def work_on(row: Row, tx: Transaction) -> None:
     write("end", "tables", row.mark)
 
 
-def open_to(yard: str, *, stalled_after: float = 4.0) -> None:
+def open_to(run_schema: str, *, stalled_after: float = 4.0) -> None:
     """Work on the table of this schema."""
     if "rows" not in app.tables:
         rows = app.table(
-            f"{yard}.rows",
+            f"{run_schema}.rows",
             name="rows",
             record=Row,
             order_by=["id"],
@@ -175,4 +175,4 @@ def ledger_writer() -> LedgerWriter:
 
 @cache
 def _sql() -> dict[str, str]:
-    return sql.load("howdah_lab.torture", schema=app.database.schema, yard=os.environ[YARD])
+    return sql.load("howdah_lab.torture", schema=app.database.schema, run_schema=os.environ[SCHEMA_VARIABLE])

@@ -50,8 +50,8 @@ class AddedEvent:
 
     position: int
     mark: int
-    reign: int
-    """The newest reign its client had seen committed before it appended; 0: none."""
+    declaration_change: int
+    """The newest declaration_change its client had seen committed before it appended; 0: none."""
 
 
 @dataclass(slots=True)
@@ -141,11 +141,13 @@ def _consumed(history: ReleaseHistory) -> Iterator[Violation | None]:
         yield finding("I3", f"{name}: events that had their effect more than once", twice, doubled=True)
     seen = history.effects.get("widened", Counter())
     ends = {one.id: other.reached for one, other in pairwise(history.declarations)}
-    wide = {reign.id for reign in history.declarations if reign.wide}
+    wide = {declaration_change.id for declaration_change in history.declarations if declaration_change.wide}
     skipped = [
         event.mark
         for event in history.added
-        if event.reign in wide and event.position <= ends.get(event.reign, event.position) and not seen[event.mark]
+        if event.declaration_change in wide
+        and event.position <= ends.get(event.declaration_change, event.position)
+        and not seen[event.mark]
     ]
     yield finding(
         "I14", "widened: events of the new type that were skipped after the wider filter was current", skipped

@@ -87,11 +87,11 @@ def apply() -> None:
     if off("cleaning"):
         from howdah import redact
         from howdah.jobs import ack
-        from howdah.table import rejected as refusal
+        from howdah.table import rejected
 
         redact.storable = lambda text: text
         ack.is_rejection = lambda _: False  # type: ignore[assignment]
-        refusal.split.__defaults__ = (lambda _: False,)
+        rejected.split.__defaults__ = (lambda _: False,)
     if off("declaration"):
         from howdah.jobs.schedule import Schedule
         from howdah.table.declaration import Declarations

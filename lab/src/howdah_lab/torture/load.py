@@ -20,7 +20,7 @@ from howdah_lab.torture import app as tortured
 from howdah_lab.torture.crashing_handlers import CRASHING
 from howdah_lab.torture.ledger import LedgerWriter
 from howdah_lab.torture.outcomes import NAMES, state_of
-from howdah_lab.torture.poison import HOSTILE, KINDS, Sour
+from howdah_lab.torture.poison import HOSTILE, KINDS, Unstorable
 from howdah_lab.torture.rows import STATES
 
 UNCERTAIN: tuple[type[BaseException], ...] = (*BROKEN, DatabaseUnreachable)
@@ -39,13 +39,13 @@ class Load:
     """Enqueues, inserts and appends until it is stopped, under the same faults as the workers."""
 
     def __init__(
-        self, database: Database, yard: str, ledger_writer: LedgerWriter, chance: random.Random, *, longest: float
+        self, database: Database, run_schema: str, ledger_writer: LedgerWriter, chance: random.Random, *, longest: float
     ) -> None:
         self._database = Database(database.dsn, schema=database.schema, command_timeout=REPLY_TIMEOUT)
         self._ledger_writer = ledger_writer
         self._chance = chance
         self._longest = longest
-        self.statements = sql.load("howdah_lab.torture", schema=database.schema, yard=yard)
+        self.statements = sql.load("howdah_lab.torture", schema=database.schema, run_schema=run_schema)
         self._marks = itertools.count(1)
         self._app = tortured.app
         self.intended = 0
@@ -146,11 +146,11 @@ class Load:
 
         async def ask() -> None:
             async with self._transaction(keep=keep) as conn:
-                reign = await conn.fetchval(self.statements["reign"])
+                declaration_change = await conn.fetchval(self.statements["newest_declaration_change"])
                 await self._app.log.append(f"Stream-{stream}", events, conn=conn)
                 await asyncio.sleep(self._chance.choice([0, 0, 0.01, 0.05]))
                 await self._app.log.append(
-                    f"Order-{stream}", tortured.Ordered(ordered, self._pause(), reign), conn=conn
+                    f"Order-{stream}", tortured.Ordered(ordered, self._pause(), declaration_change), conn=conn
                 )
 
         self._ledger_writer.write("intend", "jobs", ordered)
@@ -171,9 +171,11 @@ class Load:
             await self._request("poison", [mark], lambda task=task, mark=mark: task.enqueue(mark))  # type: ignore[misc]
         for name in (*NAMES, *("" for _ in range(MADE_UP))):
             await self._hostile(name)
-        sour = [Sour(name, self._chance.randrange(2**32)) for name in (*NAMES, *("" for _ in range(MADE_UP)))]
-        self._chance.shuffle(sour)
-        await self._request("sour", [], lambda: self._app.log.append("Sour-1", sour))
+        unstorable = [
+            Unstorable(name, self._chance.randrange(2**32)) for name in (*NAMES, *("" for _ in range(MADE_UP)))
+        ]
+        self._chance.shuffle(unstorable)
+        await self._request("unstorable", [], lambda: self._app.log.append("Unstorable-1", unstorable))
         mark = next(self._marks)
 
         async def unreadable() -> None:
@@ -189,25 +191,25 @@ class Load:
         kind = state_of(name) if name else "any"
         await self._request("poison", [mark], lambda: task.enqueue(mark, name, seed), kind=kind)
 
-    async def harm(self) -> None:
+    async def insert_refusing(self) -> None:
         """Rows that the table refuses in every way, and others between them."""
-        harms = [harm for harm in STATES for _ in range(1 if harm else 2 * len(STATES))]
-        self._chance.shuffle(harms)
-        await self._put_harmed(harms)
+        refusals = [refusal for refusal in STATES for _ in range(1 if refusal else 2 * len(STATES))]
+        self._chance.shuffle(refusals)
+        await self._put_refusing(refusals)
 
     async def plain_rows(self) -> None:
         """Rows that the same table does not refuse; their handlers have no transaction."""
-        await self._put_harmed(["" for _ in range(self._chance.randint(1, 4))])
+        await self._put_refusing(["" for _ in range(self._chance.randint(1, 4))])
 
-    async def _put_harmed(self, harms: list[str]) -> None:
-        marks = [next(self._marks) for _ in harms]
+    async def _put_refusing(self, refusals: list[str]) -> None:
+        marks = [next(self._marks) for _ in refusals]
 
         async def ask() -> None:
             async with self._transaction() as conn:
-                pauses = [0.1 if harm else self._pause() for harm in harms]
-                await conn.execute(self.statements["put_harmed"], marks, pauses, harms)
+                pauses = [0.1 if refusal else self._pause() for refusal in refusals]
+                await conn.execute(self.statements["put_refusing"], marks, pauses, refusals)
 
-        await self._request("harmed", marks, ask)
+        await self._request("refusing", marks, ask)
 
     async def storm(self, jobs: int) -> None:
         """So many jobs, all due at the same moment."""

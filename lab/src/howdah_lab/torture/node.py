@@ -12,7 +12,7 @@ from typing import Any
 from howdah import telemetry
 from howdah.child_process import signal_at_parents_death
 from howdah_lab.torture import guards, poison, release, rows
-from howdah_lab.torture.app import YARD, app, ledger_writer, open_to
+from howdah_lab.torture.app import SCHEMA_VARIABLE, app, ledger_writer, open_to
 from howdah_lab.torture.processes import STARTED_BY
 
 __all__ = ["app", "poison"]
@@ -30,13 +30,13 @@ def _hear(name: str, facts: dict[str, Any]) -> None:
             ledger_writer().write("heard")
 
 
-if YARD in os.environ:
+if SCHEMA_VARIABLE in os.environ:
     if now := release.of_this_process():
         release.declare(now)
-        open_to(os.environ[YARD], stalled_after=release.STALLED_AFTER[now])
+        open_to(os.environ[SCHEMA_VARIABLE], stalled_after=release.STALLED_AFTER[now])
     else:
-        open_to(os.environ[YARD])
-    rows.open_to(os.environ[YARD])
+        open_to(os.environ[SCHEMA_VARIABLE])
+    rows.open_to(os.environ[SCHEMA_VARIABLE])
     telemetry.subscribe(_hear)
     guards.apply()
     signal_at_parents_death(signal.SIGKILL)  # this process ends with the run, also while it is frozen

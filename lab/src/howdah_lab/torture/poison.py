@@ -78,15 +78,15 @@ async def hostile_over_http(mark: int, name: str, seed: int) -> Any:
 
 
 @app.event
-class Sour(msgspec.Struct, frozen=True):
+class Unstorable(msgspec.Struct, frozen=True):
     """An event whose handling has a hostile outcome."""
 
     name: str
     seed: int
 
 
-@app.consumer("sour", types=[Sour], on_failure="park", max_failures=1)
-async def sour(event: Event) -> Any:
+@app.consumer("unstorable", types=[Unstorable], on_failure="park", max_failures=1)
+async def unstorable(event: Event) -> Any:
     """Parks the events it cannot handle, and continues."""
     return bring(event.data.name, event.data.seed)
 

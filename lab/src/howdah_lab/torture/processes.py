@@ -15,7 +15,7 @@ from typing import IO, Literal
 
 import msgspec
 
-from howdah_lab.torture.app import YARD
+from howdah_lab.torture.app import SCHEMA_VARIABLE
 from howdah_lab.torture.guards import WITHOUT
 from howdah_lab.torture.ledger import FOLDER
 from howdah_lab.torture.release import RELEASE
@@ -180,8 +180,8 @@ class RunProcesses:
 
 
 def environment(
-    yard: str, schema: str, ledger: Path, without: str | None, more: Mapping[str, str] | None = None
+    run_schema: str, schema: str, ledger: Path, without: str | None, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return the environment of all processes."""
-    variables = {YARD: yard, "HOWDAH_SCHEMA": schema, FOLDER: str(ledger), **(more or {})}
+    variables = {SCHEMA_VARIABLE: run_schema, "HOWDAH_SCHEMA": schema, FOLDER: str(ledger), **(more or {})}
     return variables | ({WITHOUT: without} if without else {})

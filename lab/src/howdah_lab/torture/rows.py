@@ -9,7 +9,7 @@ import msgspec
 
 from howdah_lab.torture.app import app, write
 
-HARM = "HOWDAH_TORTURE_HARM"
+REFUSALS = "HOWDAH_TORTURE_REFUSALS"
 """The environment variable that makes nodes work on this table."""
 STALLED_AFTER = 4.0
 STATES = {
@@ -35,17 +35,17 @@ class Harmed(msgspec.Struct, frozen=True):
 
 async def work_on(row: Harmed) -> None:
     """Take some time. What a row comes to is its state."""
-    write("start", "harmed", row.mark)
+    write("start", "refusing", row.mark)
     await asyncio.sleep(row.pause)
-    write("end", "harmed", row.mark)
+    write("end", "refusing", row.mark)
 
 
-def open_to(yard: str) -> None:
+def open_to(run_schema: str) -> None:
     """Work on the table of this schema."""
-    if HARM in os.environ:
+    if REFUSALS in os.environ:
         table = app.table(
-            f"{yard}.harmed",
-            name="harmed",
+            f"{run_schema}.refusing",
+            name="refusing",
             record=Harmed,
             order_by=["id"],
             max_attempts=3,

@@ -29,7 +29,7 @@ from howdah_lab.torture.recovery import recoveries
 from howdah_lab.torture.report import RunReport
 from howdah_lab.torture.servers.ports import answers, free_ports
 
-SCHEMA, YARD = "howdah_torture", "torture"
+SCHEMA, RUN_SCHEMA = "howdah_torture", "torture"
 SETTLE = 60.0
 """Seconds in which everything has to be over after the last fault."""
 RECOVERY_TIME = 3.0
@@ -67,7 +67,7 @@ class Run:
         self._settle_timeout = settle
         self._print = print_line
         self._database = Database(server.dsn, schema=SCHEMA)
-        self._sql = sql.load("howdah_lab.torture", schema=SCHEMA, yard=YARD)
+        self._sql = sql.load("howdah_lab.torture", schema=SCHEMA, run_schema=RUN_SCHEMA)
         self._unexpected_exits: list[RunProcess] = []
         self._failed_stops: list[RunProcess] = []
         self._connections = 0
@@ -115,8 +115,8 @@ class Run:
         try:
             if await conn.fetchval(self._sql["taken"]):
                 raise ConfigError(
-                    f"schema {SCHEMA} or {YARD} is there already: another run is going on, or one was killed; in that"
-                    f" case: drop schema {SCHEMA} cascade; drop schema {YARD} cascade"
+                    f"schema {SCHEMA} or {RUN_SCHEMA} is there already: another run is going on, or one was killed; in"
+                    f" that case: drop schema {SCHEMA} cascade; drop schema {RUN_SCHEMA} cascade"
                 )
             self.schemas_created = True
             await migrate.migrate(self._database)
@@ -132,13 +132,13 @@ class Run:
         [port], intervals = free_ports(1), self._intervals
         chance = random.Random(self._seed)  # noqa: S311 - a run is to be repeated
         more = {name: value for fault in self._faults for name, value in fault.environment.items()}
-        variables = environment(YARD, SCHEMA, self._ledger, self._without, more)
+        variables = environment(RUN_SCHEMA, SCHEMA, self._ledger, self._without, more)
         async with Proxy(self._server.address) as proxy, Proxy(("127.0.0.1", port)) as http:
             for entrance in ("load", "plane"):
                 await proxy.open(entrance)
             database = Database(through(self._server.dsn, proxy, "load"), schema=SCHEMA)
             writer = LedgerWriter(self._ledger)
-            load = Load(database, YARD, writer, random.Random(self._seed), longest=1.2 * intervals.lease)  # noqa: S311
+            load = Load(database, RUN_SCHEMA, writer, random.Random(self._seed), longest=1.2 * intervals.lease)  # noqa: S311
             with RunProcesses(self._folder, variables, intervals) as processes:
                 context = RunContext(
                     self._server, proxy, http, port, processes, load, intervals, chance, self._log, writer, self._sql

@@ -85,7 +85,7 @@ async def verify(results: CheckInput) -> list[Violation]:
         releases={process.pid: process.release for process in processes.past + processes.running if process.release},
         declarations=[
             CurrentDeclaration(row["id"], "Ordered" in (row["types"] or ()), row["reached"])
-            for row in await conn.fetch(statements["reigns"])
+            for row in await conn.fetch(statements["declaration_changes"])
         ],
         added=[AddedEvent(**row) for row in await conn.fetch(statements["ordered"])],
         events={mark for front, mark in history.acked if front == "events"},

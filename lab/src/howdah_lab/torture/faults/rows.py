@@ -12,7 +12,7 @@ from howdah_lab.torture.context import CheckInput, RunContext
 from howdah_lab.torture.faults.fault import Fault
 from howdah_lab.torture.faults.processes import stop
 from howdah_lab.torture.faults.server import down
-from howdah_lab.torture.rows import HARM, STALLED_AFTER, STATES
+from howdah_lab.torture.rows import REFUSALS, STALLED_AFTER, STATES
 
 LOCKED = 10
 """Rows that are locked at once."""
@@ -29,12 +29,12 @@ async def refused(context: RunContext) -> None:
         shows="processes",
         within=context.intervals.lease + 5,
     )
-    await context.load.harm()
+    await context.load.insert_refusing()
     await context.rest(0.2, 1.0)
     conn = await asyncpg.connect(context.server.dsn, timeout=10)
     try:
         async with conn.transaction():
-            await conn.fetch(context.load.statements["lock_harmed"], LOCKED)
+            await conn.fetch(context.load.statements["lock_refusing"], LOCKED)
             await context.rest(1.2 * STALLED_AFTER, 1.6 * STALLED_AFTER)
     finally:
         conn.terminate()
@@ -68,17 +68,17 @@ async def _feed(context: RunContext, crashed: asyncio.Event) -> None:
 
 async def verify(results: CheckInput) -> list[Violation]:
     """Find rows that did not end as they should, and rows that were taken from nodes that lived."""
-    rows = await results.conn.fetch(results.sql["harmed"])
+    rows = await results.conn.fetch(results.sql["refusing"])
     by_mark = {row["mark"]: row for row in rows}
-    acked = {mark for front, mark in results.history.acked if front == "harmed"}
+    acked = {mark for front, mark in results.history.acked if front == "refusing"}
     unlike = [
-        f"{row['mark']} ({row['harm'] or 'no harm'}) is {row['state']}, not {STATES[row['harm']]}"
+        f"{row['mark']} ({row['refusal'] or 'no refusal'}) is {row['state']}, not {STATES[row['refusal']]}"
         for row in rows
-        if row["mark"] in acked and row["state"] != STATES[row["harm"]]
+        if row["mark"] in acked and row["state"] != STATES[row["refusal"]]
     ]
     silent = [row["mark"] for row in rows if row["state"] == "failed" and not row["message"]]
     # no process is killed or frozen, so nothing but a heartbeat that is refused makes a row silent
-    taken = [row["mark"] for row in rows if row["resets"] and row["harm"] not in ("beat", "never")]
+    taken = [row["mark"] for row in rows if row["resets"] and row["refusal"] not in ("beat", "never")]
     found = [
         finding("I1", "rows that were inserted into a table that refuses updates and are gone", acked - by_mark.keys()),
         finding("I17", "rows of a table that refuses updates that did not end as they should", unlike),
@@ -95,7 +95,7 @@ FAULTS = [
         inject=refused,
         controls=("cleaning",),
         pause=(0.5, 2.0),
-        environment={HARM: "1"},
+        environment={REFUSALS: "1"},
         verify=verify,
     ),
     Fault(
@@ -106,7 +106,7 @@ FAULTS = [
         pause=(2, 6),
         server="unflushed",
         harms_server=True,
-        environment={HARM: "1"},
+        environment={REFUSALS: "1"},
         verify=verify,
     ),
 ]

@@ -27,11 +27,11 @@ REMOVE_TIMEOUT = 30.0
 
 def keep(plan: dict[str, Any]) -> None:
     """Start what is planned, wait for its end or that of our owner, and clear up."""
-    bell = _ring_when_children_end()
+    wakeup = _wake_when_children_end()
     if plan["command"]:
         _start(plan)
     os.write(1, b"\n")
-    while not _owner_left(bell):
+    while not _owner_left(wakeup):
         if plan["command"] and not _reap():
             return
     end_all(os.getpid())
@@ -84,20 +84,20 @@ def _start(plan: dict[str, Any]) -> None:
     )
 
 
-def _ring_when_children_end() -> socket.socket:
-    bell, wake = socket.socketpair()
+def _wake_when_children_end() -> socket.socket:
+    wakeup, wake = socket.socketpair()
     wake.setblocking(False)
     signal.set_wakeup_fd(wake.detach(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
-    return bell
+    return wakeup
 
 
-def _owner_left(bell: socket.socket) -> bool:
-    readable, _, _ = select.select([0, bell.fileno()], [], [])
-    if bell.fileno() in readable:
-        bell.recv(64)
+def _owner_left(wakeup: socket.socket) -> bool:
+    readable, _, _ = select.select([0, wakeup.fileno()], [], [])
+    if wakeup.fileno() in readable:
+        wakeup.recv(64)
     return 0 in readable
 
 

@@ -10,6 +10,6 @@ where j.queue in ('jobs', 'fleet')
   and (j.resets > 0 or j.attempt > 1 + case when j.kind = 'stumble' then (j.args ->> 'mark')::int8 % 3 else 0 end)
 union all
 select 'rows', r.mark, r.num_failures, r.num_resets,
-    (select extract(epoch from min(s.at))::float8 from {yard}.reset_row s where s.mark = r.mark)
-from {yard}.rows r
+    (select extract(epoch from min(s.at))::float8 from {run_schema}.reset_row s where s.mark = r.mark)
+from {run_schema}.rows r
 where r.num_resets > 0 or r.num_failures > 0

@@ -1,4 +1,4 @@
 -- clear: leave nothing behind.
 
-drop schema if exists {yard} cascade;
+drop schema if exists {run_schema} cascade;
 drop schema if exists {schema} cascade

@@ -1,4 +1,4 @@
 -- effects: every effect that was committed, in the order in which they were written.
 -- out: front, mark, stream, version, attempt, token, pid
 
-select front, mark, stream, version, attempt, token, pid from {yard}.effect order by id
+select front, mark, stream, version, attempt, token, pid from {run_schema}.effect order by id

@@ -5,4 +5,4 @@ select (args ->> 'mark')::int8 as mark from {schema}.jobs
 union
 select (data ->> 'mark')::int8 from {schema}.event
 union
-select mark from {yard}.rows
+select mark from {run_schema}.rows

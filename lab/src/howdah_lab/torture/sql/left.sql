@@ -8,10 +8,10 @@ select
     (select coalesce(sum(hi - lo), 0) from {schema}.ready where kind <> 'tick')
         + (select count(*) from {schema}.later where kind <> 'tick' and due_at < now() + interval '1 hour')
         + (select count(*) from {schema}.lease) as jobs,
-    (select count(*) from {yard}.rows where state in ('queued', 'errored', 'processing'))
+    (select count(*) from {run_schema}.rows where state in ('queued', 'errored', 'processing'))
         + (select count(*)
-           from {yard}.harmed
-           where state in ('queued', 'errored', 'processing') and harm not in ('claim', 'never')) as rows,
+           from {run_schema}.refusing
+           where state in ('queued', 'errored', 'processing') and refusal not in ('claim', 'never')) as rows,
     (select count(*)
      from {schema}.checkpoint k
      where k.position < coalesce((select max(e.position) from {schema}.event e), 0)) as events

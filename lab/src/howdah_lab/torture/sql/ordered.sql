@@ -1,7 +1,7 @@
 -- ordered: every event of the type that only the new release consumes.
--- out: position, mark, reign (that its client had seen)
+-- out: position, mark, declaration_change (that its client had seen)
 
-select position, (data ->> 'mark')::int8 as mark, coalesce((data ->> 'reign')::int8, 0) as reign
+select position, (data ->> 'mark')::int8 as mark, coalesce((data ->> 'declaration_change')::int8, 0) as declaration_change
 from {schema}.event
 where type = 'Ordered'
 order by position

@@ -1,4 +1,4 @@
 -- reset_rows: every row that was taken from its node.
 -- out: mark, node (its name), silence (seconds)
 
-select mark, node, silence from {yard}.reset_row
+select mark, node, silence from {run_schema}.reset_row
