@@ -150,9 +150,9 @@ async def test_a_connection_lost_in_the_commit_is_not_charged(app, conn, ledger)
 
 
 async def test_a_commit_whose_reply_is_lost_is_not_done_again(app, conn, ledger, monkeypatch):
-    execute, cut, runs, told = asyncpg.Connection.execute, [], [], []
+    execute, cut, runs, outcomes = asyncpg.Connection.execute, [], [], []
     unsubscribe = telemetry.subscribe(
-        lambda name, facts: told.extend(ack.outcome.value for ack in facts["acks"]) if name == "job.ack" else None
+        lambda name, facts: outcomes.extend(ack.outcome.value for ack in facts["acks"]) if name == "job.ack" else None
     )
 
     async def cut_off(self, statement, *args, **options):
@@ -173,10 +173,10 @@ async def test_a_commit_whose_reply_is_lost_is_not_done_again(app, conn, ledger,
     made = await write.enqueue()
     async with node(app, lease=10.0):
         assert await recorded(conn, made.id) == ("done", 1, 0, 0)
-        await eventually(lambda: _some(told))
+        await eventually(lambda: _some(outcomes))
         await eventually(lambda: _no_lease(conn))
     unsubscribe()
-    assert (cut, runs, told) == ([1], [1], ["ok"])
+    assert (cut, runs, outcomes) == ([1], [1], ["ok"])
     assert await ledger() == ["once"]
 
 

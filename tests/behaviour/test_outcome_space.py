@@ -147,8 +147,8 @@ async def check(
             await asyncio.sleep(0.05)
         ended = dict(zip(wanted, [*batch, hold], strict=False))
         wrong = [id for id in wanted if found.get(id) != wanted[id]]
-        told = [(ended[id], found.get(id), wanted[id], await front.error(id)) for id in wrong[:5]]
-        assert not wrong, f"{len(wrong)}; ending, what became of it, what it deserves, its error: {told}"
+        details = [(ended[id], found.get(id), wanted[id], await front.error(id)) for id in wrong[:5]]
+        assert not wrong, f"{len(wrong)}; ending, what became of it, what it deserves, its error: {details}"
         await front.verify(wanted)
 
 

@@ -292,10 +292,10 @@ async def test_secrets_in_errors_are_hidden_and_errors_are_bounded(app, conn):
 
 
 async def test_every_outcome_is_told(app, conn):
-    told: list[tuple[str, Outcome]] = []
+    recorded: list[tuple[str, Outcome]] = []
     unsubscribe = telemetry.subscribe(
         lambda name, facts: (
-            told.extend((ack.job.kind, ack.outcome) for ack in facts["acks"]) if name == "job.ack" else None
+            recorded.extend((ack.job.kind, ack.outcome) for ack in facts["acks"]) if name == "job.ack" else None
         )
     )
 
@@ -313,7 +313,7 @@ async def test_every_outcome_is_told(app, conn):
     await drain(app)
     unsubscribe()
 
-    assert sorted(outcome for _, outcome in told) == ["cancelled", "failed", "ok", "poison", "retry", "snoozed"]
+    assert sorted(outcome for _, outcome in recorded) == ["cancelled", "failed", "ok", "poison", "retry", "snoozed"]
 
 
 # ---------------------------------------------------------------- processes

@@ -25,7 +25,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[str]:
+def docs_site(tmp_path: Path) -> Iterator[str]:
     """Two versions, of which only the older has the page howto/old.html."""
     for version, page, root in [("0.2", "index", "./"), ("0.3", "index", "./"), ("0.2", "howto/old", "../")]:
         file = tmp_path / version / f"{page}.html"
@@ -39,32 +39,32 @@ def site(tmp_path: Path) -> Iterator[str]:
     server.server_close()
 
 
-async def test_the_switch_offers_all_versions_and_keeps_the_page(site, tab):
+async def test_the_switch_offers_all_versions_and_keeps_the_page(docs_site, tab):
     page = tab.page
-    await page.goto(f"{site}/0.2/index.html")
+    await page.goto(f"{docs_site}/0.2/index.html")
     await expect(page.locator("option")).to_have_text(["0.3", "0.2"])
     await expect(page.locator("select")).to_have_value("0.2")
 
     await page.locator("select").select_option("0.3")
 
-    await expect(page).to_have_url(f"{site}/0.3/index.html")
+    await expect(page).to_have_url(f"{docs_site}/0.3/index.html")
     await expect(page.locator("select")).to_have_value("0.3")
 
 
-async def test_a_page_that_the_other_version_lacks_leads_to_its_start(site, tab):
+async def test_a_page_that_the_other_version_lacks_leads_to_its_start(docs_site, tab):
     tab.expected.append("404")
     page = tab.page
-    await page.goto(f"{site}/0.2/howto/old.html")
+    await page.goto(f"{docs_site}/0.2/howto/old.html")
     await expect(page.locator("option")).to_have_text(["0.3", "0.2"])
 
     await page.locator("select").select_option("0.3")
 
-    await expect(page).to_have_url(f"{site}/0.3/")
+    await expect(page).to_have_url(f"{docs_site}/0.3/")
 
 
-async def test_a_site_of_one_version_shows_it(site, tab, tmp_path):
+async def test_a_site_of_one_version_shows_it(docs_site, tab, tmp_path):
     tab.expected.append("404")
     (tmp_path / "versions.json").unlink()
-    await tab.page.goto(f"{site}/0.2/index.html")
+    await tab.page.goto(f"{docs_site}/0.2/index.html")
 
     await expect(tab.page.locator("option")).to_have_text(["0.2.0"])

@@ -55,9 +55,9 @@ def shop(direct, nowhere) -> Iterator[Shop]:
 def standing(howdah) -> Callable[[str], list[dict[str, Any]]]:
     """The rows of a consumer, part by part, as `--json` says them."""
 
-    def look(name: str) -> list[dict[str, Any]]:
+    def rows_of(name: str) -> list[dict[str, Any]]:
         result = howdah("consumers", "show", name, "--json")
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 
-    return look
+    return rows_of

@@ -124,8 +124,8 @@ def ran(dsn: str) -> Any:
     """The result of one job, once it is done."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         [id] = conn.execute("select id from howdah.enqueue('greet', '{\"name\": \"you\"}')").fetchone() or [0]
-        look = "select result from howdah.jobs where id = %s and state = 'done'"
-        return eventually(lambda: conn.execute(look, (id,)).fetchone())[0]
+        query = "select result from howdah.jobs where id = %s and state = 'done'"
+        return eventually(lambda: conn.execute(query, (id,)).fetchone())[0]
 
 
 def family_of(command: Command) -> list[int]:

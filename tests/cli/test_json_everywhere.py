@@ -87,11 +87,11 @@ def furnished(howdah: Any, direct: Database) -> Any:
 
 
 def test_each_list_is_json(furnished: Any) -> None:
-    told = {}
+    types = {}
     for name, more in LISTS.items():
         result = furnished(*name.split(), *more, "--json")
         assert result.exit_code in (0, 1), f"{name}: {result.output}"
-        told[name] = type(json.loads(result.stdout))
+        types[name] = type(json.loads(result.stdout))
 
-    assert set(told.values()) == {dict, list}
-    assert told["queues"] is told["jobs"] is told["nodes"] is told["doctor"] is list
+    assert set(types.values()) == {dict, list}
+    assert types["queues"] is types["jobs"] is types["nodes"] is types["doctor"] is list

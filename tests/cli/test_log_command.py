@@ -170,7 +170,7 @@ def test_status_shows_who_holds_the_frontier_without_secrets(howdah, events, dir
         howdah("log", "append", "Order-3", "Placed")
 
         result = howdah("log", "status")
-        told = json.loads(howdah("log", "status", "--json").stdout)
+        status = json.loads(howdah("log", "status", "--json").stdout)
         pid = conn.info.backend_pid
 
         assert positions(howdah("log", "read", "--json")) == [1, 2, 3, 4]
@@ -182,10 +182,10 @@ def test_status_shows_who_holds_the_frontier_without_secrets(howdah, events, dir
     assert "idle in transaction" in row
     assert "select 1 as one, 'password=***" in row
     assert "hunter2" not in result.stdout
-    [holder] = told["holders"]
-    assert (told["head"], told["frontier"], told["exclusive"], told["leader"]) == (6, 4, False, None)
+    [holder] = status["holders"]
+    assert (status["head"], status["frontier"], status["exclusive"], status["leader"]) == (6, 4, False, None)
     assert (holder["above"], holder["pid"], holder["application"]) == (4, pid, "slow importer")
-    assert "hunter2" not in str(told)
+    assert "hunter2" not in str(status)
     assert positions(howdah("log", "read", "--json")) == [1, 2, 3, 4, 6]
 
 

@@ -107,9 +107,9 @@ def test_status_counts_by_state(howdah, uploads):
     assert result.output.splitlines()[:3] == ["state       rows", "queued      1", "processing  1"]
     assert "due now: 2, the oldest waits " in result.output
 
-    told = json.loads(howdah("table", "status", "uploads", "--json").output)
-    assert told["states"]["failed"] == {"rows": 1, "exact": True}
-    assert (told["table"], told["due"]) == ("public.uploads", 2)
+    parsed = json.loads(howdah("table", "status", "uploads", "--json").output)
+    assert parsed["states"]["failed"] == {"rows": 1, "exact": True}
+    assert (parsed["table"], parsed["due"]) == ("public.uploads", 2)
 
 
 def test_rows_are_listed_newest_first(howdah, uploads):
@@ -127,8 +127,8 @@ def test_acting_says_what_became_of_each_row(howdah, uploads, run_sql):
     assert howdah("table", "requeue", "uploads", "5", "--after", "10m").output == "requeued 1 of 1 rows\n"
     result = howdah("table", "cancel", "uploads", "1-3")
     assert (result.exit_code, result.output) == (0, "canceled 3 of 3 rows, 1 of them by their next heartbeat\n")
-    told = json.loads(howdah("table", "cancel", "uploads", "1", "--json").output)
-    assert told == [{"id": 1, "was": "canceled", "result": "left"}]
+    parsed = json.loads(howdah("table", "cancel", "uploads", "1", "--json").output)
+    assert parsed == [{"id": 1, "was": "canceled", "result": "left"}]
 
     states = run_sql("select state, process_after is not null from uploads order by id", fetch=True)
     assert [state for state, _ in states] == ["canceled", "processing", "canceled", "queued", "queued", "canceled"]

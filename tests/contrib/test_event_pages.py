@@ -17,7 +17,7 @@ def orders(observer: Any) -> None:
     observer.execute("insert into orders (item) values ('tea'), ('milk')")
 
 
-def told(observer: Any) -> list[tuple[Any, ...]]:
+def events(observer: Any) -> list[tuple[Any, ...]]:
     rows = observer.execute("select stream_type, stream_id, version, type, data from howdah.event order by position")
     return [tuple(row) for row in rows]
 
@@ -37,7 +37,7 @@ with psycopg.connect(os.environ["DATABASE_URL"]) as conn:
 """
     assert "once is enough" in run(tmp_path, direct, "-c", script)
 
-    assert told(observer) == [("Order", "1", 1, "OrderPaid", {"cents": 450})]
+    assert events(observer) == [("Order", "1", 1, "OrderPaid", {"cents": 450})]
     assert observer.execute("select kind, args from howdah.jobs").fetchall() == [("send_receipt", {"order_id": 1})]
 
 
@@ -61,7 +61,7 @@ asyncio.run(main())
 """
     run(tmp_path, direct, "-c", script)
 
-    assert told(observer) == [
+    assert events(observer) == [
         ("Order", "1", 1, "OrderCancelled", {"reason": "cold"}),
         ("Order", "2", 1, "OrderRenamed", {"item": "cream"}),
     ]
@@ -86,5 +86,5 @@ except StreamConflict:
 """
     assert "the order stays" in run(tmp_path, direct, "-c", script)
 
-    assert told(observer) == [("Order", "1", 1, "OrderCancelled", {"reason": "cold"})]
+    assert events(observer) == [("Order", "1", 1, "OrderCancelled", {"reason": "cold"})]
     assert observer.execute("select id from orders").fetchall() == [(2,)]

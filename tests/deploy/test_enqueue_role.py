@@ -29,8 +29,8 @@ async def test_when_one_finds_no_room_none_of_those_that_travel_with_it_is_enque
     async def note(n: int) -> None: ...
 
     await conn.execute(NO_ROOM)
-    told = await asyncio.gather(*(note.enqueue(n) for n in range(5)), return_exceptions=True)
+    results = await asyncio.gather(*(note.enqueue(n) for n in range(5)), return_exceptions=True)
     await app.close()
 
-    assert [type(each) for each in told] == [DatabaseFull] * 5
+    assert [type(each) for each in results] == [DatabaseFull] * 5
     assert await conn.fetchval("select count(*) from howdah.job") == 0

@@ -34,10 +34,10 @@ async def test_a_worker_declares_relays_and_delivers(roles, conn, caplog):
             await eventually(lambda: conn.fetchval("select count(*) from howdah.webhook"), 30)
             await task.enqueue()
 
-            async def told() -> bool:
+            async def delivered() -> bool:
                 return receiver.events() == ["job.failed"]
 
-            await eventually(told, 30)
+            await eventually(delivered, 30)
             await eventually(lambda: conn.fetchval("select count(*) from howdah.queue_mark"), 30)
     await app.close()
     assert "permission denied" not in caplog.text

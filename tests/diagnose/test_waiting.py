@@ -195,10 +195,10 @@ async def test_a_costly_job_takes_several_slots(app: Howdah, send: Any, long: An
         first = await slow.start()
         made = await send.enqueue()
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return await closed(made.id) == ["slots"]
 
-        await eventually(told)  # with the next heartbeat
+        await eventually(reported)  # with the next heartbeat
         fact = (await ask(made.id))["slots"].fact
         assert f"are taken by job {first}, the first since" in fact
         assert fact.endswith(", and 2 of them by table rows or by jobs with a cost above 1")

@@ -47,11 +47,13 @@ def test_the_commands_work_as_printed(database: Database, folder: Path, environm
             if language == "console":
                 for command, shown in commands(text.replace("8080", port)):
                     parts = [part.strip() for line in shown for part in re.split("…", without_name(line))]
-                    output = screens.look(command, lambda output, parts=parts: all(part in output for part in parts))
+                    output = screens.run_until(
+                        command, lambda output, parts=parts: all(part in output for part in parts)
+                    )
                     typed.append(command)
                     for part in parts:
                         assert part in output, output
-        output = screens.look("howdah jobs --json", lambda output: '"state": "done"' in output)
+        output = screens.run_until("howdah jobs --json", lambda output: '"state": "done"' in output)
         assert '"state": "done"' in output
     assert [command.split()[1] for command in typed if command.startswith("howdah")] == [
         "migrate", "token", "serve", "worker", "enqueue", "nodes",

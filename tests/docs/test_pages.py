@@ -136,7 +136,7 @@ def test_the_files_and_commands_of_a_page_work_as_printed(
             if language == "console":
                 for command, shown in commands(text):
                     wanted = [line.partition("…")[0].strip() for line in shown]
-                    output = terminal.look(
+                    output = terminal.run_until(
                         command, lambda output, wanted=wanted: all(line in output for line in wanted)
                     )
                     for line in wanted:
@@ -179,7 +179,7 @@ class Terminal:
         dsn = dsn_for(self._dsn, command.partition("howdah ")[2].partition(" ")[0])
         return "\n".join([*self._exports, command]).replace(DSN, f"'{dsn}'")
 
-    def look(self, command: str, shows: Callable[[str], bool]) -> str:
+    def run_until(self, command: str, shows: Callable[[str], bool]) -> str:
         """Run one line; one that looks again and again until it shows what it should, while a node works on it."""
         until = time.monotonic() + 60
         while True:

@@ -21,9 +21,9 @@ def test_every_function_is_on_the_page(database: Database) -> None:
                 "select proname from pg_proc where pronamespace = %s::regnamespace", [database.schema]
             )
         }
-    told = set(re.findall(r"`(?:howdah\.)?(\w+)(?:\(|`)", page))
+    documented = set(re.findall(r"`(?:howdah\.)?(\w+)(?:\(|`)", page))
     _, internal = page.split("Internal functions: ")
-    assert there - told == set()
+    assert there - documented == set()
     assert set(re.findall(r"`(\w+)`", internal)) - there == set()
 
 

@@ -204,10 +204,10 @@ async def test_numbers_of_partitions_that_nodes_disagree_on_are_reported(databas
             monkeypatch.setattr(doctor_log, "RELEASE", 3600.0)
             assert [each.verdict for each in await consumers()] == ["ok"], "a release is under way"
 
-            async def told():
+            async def published():
                 return "with different numbers of partitions (2, 3); it keeps 2" in caplog.text
 
-            await eventually(told)
+            await eventually(published)
     assert found.verdict == "warn"
     assert found.fact.startswith("orders is declared with different numbers of partitions (2 by ")
     assert found.fact.endswith(", and keeps 2")

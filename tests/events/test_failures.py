@@ -189,15 +189,15 @@ async def test_the_same_position_is_tried_again_with_backoff(app, seen):
 
 
 async def test_an_error_can_say_when_to_try_again(app, seen):
-    told: list[float | None] = []
+    delays: list[float | None] = []
     unsubscribe = telemetry.subscribe(
-        lambda name, facts: told.append(facts["delay"]) if name == "consumer.fail" else None
+        lambda name, facts: delays.append(facts["delay"]) if name == "consumer.fail" else None
     )
     app.consumer("shaky", retry=AT_ONCE)(Shaky(1, error=lambda: Retry("busy", after=77)))
     await append(app, 1)
     await drain(app)
     unsubscribe()
-    assert told == [77]
+    assert delays == [77]
 
 
 @pytest.mark.parametrize("error", [ValueError, Poison])

@@ -58,7 +58,7 @@ def big(server: Any, template: str, request: pytest.FixtureRequest):
 
 
 @pytest.fixture(params=["our settings", "server defaults"])
-async def look(big: Database, request: pytest.FixtureRequest):
+async def explain(big: Database, request: pytest.FixtureRequest):
     """Runs a statement and tells its plan and the pages it touched; what it did is rolled back."""
     ours = request.param == "our settings"
     conn = await (big.connect("plans") if ours else asyncpg.connect(big.dsn, statement_cache_size=0))
@@ -66,7 +66,7 @@ async def look(big: Database, request: pytest.FixtureRequest):
 
     run = await conn.fetchval("select howdah.begin_run()")
 
-    async def look(verb: str, *args: Any) -> tuple[dict[str, Any], int]:
+    async def explain(verb: str, *args: Any) -> tuple[dict[str, Any], int]:
         args = tuple(run if arg is RUN else arg for arg in args)
         for _ in range(2):  # the first call also reads the catalogue
             transaction = conn.transaction()
@@ -81,7 +81,7 @@ async def look(big: Database, request: pytest.FixtureRequest):
         plan = json.loads(row[0])[0]["Plan"]
         return plan, plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
-    yield look
+    yield explain
     await conn.close()
 
 
@@ -100,15 +100,15 @@ RUN: Any = object()
 """Stands for the run of the server, where a statement takes it."""
 
 
-async def test_follow(look):
-    plan, pages = await look("follow", MIDDLE, EVENTS, 1000, RUN)
+async def test_follow(explain):
+    plan, pages = await explain("follow", MIDDLE, EVENTS, 1000, RUN)
     assert not walks(plan)
     assert plan["Actual Rows"] == 1000
     assert pages < 60
 
 
-async def test_follow_of_nothing(look):
-    plan, pages = await look("follow", EVENTS, EVENTS, 1000, RUN)
+async def test_follow_of_nothing(explain):
+    plan, pages = await explain("follow", EVENTS, EVENTS, 1000, RUN)
     assert not walks(plan)
     assert pages < 10
 
@@ -124,66 +124,66 @@ async def test_follow_of_nothing(look):
     ],
     ids=str,
 )
-async def test_follow_with_a_scope(look, scope, most):
+async def test_follow_with_a_scope(explain, scope, most):
     """At worst it looks through one window."""
-    plan, pages = await look("follow_scoped", MIDDLE, MIDDLE + WINDOW, 1000, *scope, RUN)
+    plan, pages = await explain("follow_scoped", MIDDLE, MIDDLE + WINDOW, 1000, *scope, RUN)
     assert not walks(plan)
     assert pages < most
 
 
 @pytest.mark.parametrize("verb", ["stream_forwards", "stream_backwards"])
 @pytest.mark.parametrize(("after", "before"), [(0, END), (10, 20)])
-async def test_a_stream(look, verb, after, before):
-    plan, pages = await look(verb, "Order", "777", after, before, None, 1000)
+async def test_a_stream(explain, verb, after, before):
+    plan, pages = await explain(verb, "Order", "777", after, before, None, 1000)
     assert not walks(plan)
     assert plan["Actual Rows"] == min(50, before - after - 1)
     assert pages < 70
 
 
 @pytest.mark.parametrize("verb", ["stream_forwards", "stream_backwards"])
-async def test_the_end_of_a_stream(look, verb):
-    plan, pages = await look(verb, "Order", "777", 0, END, None, 1)
+async def test_the_end_of_a_stream(explain, verb):
+    plan, pages = await explain(verb, "Order", "777", 0, END, None, 1)
     assert not walks(plan)
     assert pages < 10
 
 
 @pytest.mark.parametrize("verb", ["read_forwards", "read_backwards"])
 @pytest.mark.parametrize("after", [0, MIDDLE])
-async def test_a_page_by_position(look, verb, after):
-    plan, pages = await look(verb, after, EVENTS, None, None, 1000, RUN)
+async def test_a_page_by_position(explain, verb, after):
+    plan, pages = await explain(verb, after, EVENTS, None, None, 1000, RUN)
     assert not walks(plan)
     assert pages < 60
 
 
 @pytest.mark.parametrize("verb", ["read_forwards", "read_backwards"])
-async def test_a_page_with_a_filter(look, verb):
-    plan, pages = await look(verb, 0, EVENTS, ["Customer"], None, 1000, RUN)
+async def test_a_page_with_a_filter(explain, verb):
+    plan, pages = await explain(verb, 0, EVENTS, ["Customer"], None, 1000, RUN)
     assert not walks(plan)
     assert pages < 300
 
 
-async def test_append(look):
+async def test_append(explain):
     """The whole function: look up the version, write the event into both indexes, take the gate."""
-    _, pages = await look("append", "Order-777", '[{"type": "X"}]', None, None, None, None)
+    _, pages = await explain("append", "Order-777", '[{"type": "X"}]', None, None, None, None)
     assert pages < 100
 
 
-async def test_heads(look):
+async def test_heads(explain):
     wanted = [str(s) for s in range(1, 1001) if s % 10]
-    plan, pages = await look("stream_versions", ["Order"] * len(wanted), wanted)
+    plan, pages = await explain("stream_versions", ["Order"] * len(wanted), wanted)
     assert not walks(plan)
     assert plan["Actual Rows"] == len(wanted)
     assert pages < 10 * len(wanted)
 
 
-async def test_settle(look):
-    plan, pages = await look("move_checkpoint", "c77", 2, 1, 1, MIDDLE, MIDDLE + 100, 100, 5.0, RUN)
+async def test_settle(explain):
+    plan, pages = await explain("move_checkpoint", "c77", 2, 1, 1, MIDDLE, MIDDLE + 100, 100, 5.0, RUN)
     assert plan["Actual Rows"] == 1
     assert pages < 40
 
 
-async def test_frontier(look):
-    _, pages = await look("frontier", 0)
+async def test_frontier(explain):
+    _, pages = await explain("frontier", 0)
     assert pages < 40
 
 

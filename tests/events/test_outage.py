@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def door(server, direct):
+def gate(server, direct):
     """Lets nobody into the database any more, and throws out who is in it; or opens it again."""
     name = urlsplit(direct.dsn).path[1:]
 
@@ -50,7 +50,7 @@ async def failures():
         undo()
 
 
-async def test_a_consumer_that_waits_outlives_the_database_being_away(database, conn, door):
+async def test_a_consumer_that_waits_outlives_the_database_being_away(database, conn, gate):
     app, seen = following(database.dsn, "mirror", poll=0.05, max_poll=0.05)
 
     async with node(app) as running_node, failures() as names:
@@ -58,9 +58,9 @@ async def test_a_consumer_that_waits_outlives_the_database_being_away(database, 
         await app.log.append("Order-1", NewEvent(type="Placed"))
         await eventually(lambda: asyncio.sleep(0, len(seen) == 1))
 
-        door(open=False)
+        gate(open=False)
         await eventually(lambda: asyncio.sleep(0, "consumer mirror" in names))
-        door(open=True)
+        gate(open=True)
 
         async def append() -> bool:
             try:

@@ -18,14 +18,14 @@ STEAL = "update howdah.consumer_partition set epoch = epoch + 1 where consumer =
 async def test_a_transaction_is_open_only_for_a_handler_that_takes_it(app, conn, takes):
     held = []
 
-    async def look():
+    async def check():
         held.append(await conn.fetchval(HELD))
 
     async def alone(event):
-        await look()
+        await check()
 
     async def with_tx(event, tx):
-        await look()
+        await check()
 
     app.consumer("reader")(alone if takes == "event" else with_tx)
     await app.log.append("Order-1", [{"type": "Placed"}, {"type": "Paid"}])

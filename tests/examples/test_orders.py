@@ -165,7 +165,7 @@ async def test_who_was_told_before_the_first_start_is_not_told_again(orders, con
     assert not (await orders.load("1")).told
 
 
-async def told(orders, id):
+async def notified(orders, id):
     return (await orders.load(id)).told
 
 
@@ -203,11 +203,11 @@ async def test_a_mail_that_fails_is_not_noted_as_told(orders, conn):
     await shipped(orders)
     await conn.execute("alter table outbox add constraint closed check (false)")
     assert (await drain(orders.app, raise_failures=False)).retry == 1
-    assert not await told(orders, "1")
+    assert not await notified(orders, "1")
 
     await conn.execute("alter table outbox drop constraint closed")
     assert (await drain(orders.app, scheduled=True)).ok == 1
-    assert await told(orders, "1")
+    assert await notified(orders, "1")
     assert await conn.fetchval("select count(*) from outbox") == 1
 
 

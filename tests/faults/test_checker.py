@@ -178,16 +178,16 @@ LOST = [
 def test_what_a_promoted_standby_had_not_received_may_be_gone_and_nothing_else(received):
     kept = [1, 2, 3, 4, 5, *([20, 21] if received else [])]
     entries = [*GOOD, *LOST, line("kept", "", *kept), line("acked", "plain", 22)]
-    told = history(entries)
-    assert (told.forgotten == {("jobs", 20), ("jobs", 21)}) is not received
-    assert ("plain", 22) in told.unknown - told.acked
-    assert ({finding.invariant for finding in check(told)} == {"I1"}) is received
+    damaged = history(entries)
+    assert (damaged.forgotten == {("jobs", 20), ("jobs", 21)}) is not received
+    assert ("plain", 22) in damaged.unknown - damaged.acked
+    assert ({finding.invariant for finding in check(damaged)} == {"I1"}) is received
 
     later = history([*entries, line("intend", "plain", 23), line("acked", "plain", 23)])
     assert "I1" in {finding.invariant for finding in check(later)}, "it was accepted after the promotion"
 
 
 def test_what_a_promoted_standby_had_not_received_has_no_effect_any_more():
-    told = history([*GOOD, *LOST, line("kept", "", 1, 2, 3, 4, 5)])
-    told.effects.append({"front": "jobs", "mark": 20, "stream": "", "version": 0})
-    assert "I2" in {finding.invariant for finding in check(told)}
+    damaged = history([*GOOD, *LOST, line("kept", "", 1, 2, 3, 4, 5)])
+    damaged.effects.append({"front": "jobs", "mark": 20, "stream": "", "version": 0})
+    assert "I2" in {finding.invariant for finding in check(damaged)}

@@ -46,27 +46,27 @@ def is_true(form: Form, result: Any, after: dict[str, Any], prepared: PreparedJo
     held = any(lease[0] == "the lease" for lease in after["leases"])
     over = {row[0]: row[1] for row in after["done"]}
     ready = {row[0] for row in after["ready"]}
-    told = {id - prepared.ids[0]: what for id, what in result.items()} if isinstance(result, dict) else {}
+    by_number = {id - prepared.ids[0]: what for id, what in result.items()} if isinstance(result, dict) else {}
     match form.act:
         case "heartbeat":
             # a lease that the first act holds is passed by; the next heartbeat hears what became of it
             return result == [] if held or passed_by else bool(result == [prepared.token])
         case "cancel":
-            ended = [at for at, what in told.items() if what == "cancelled"]
-            asked = [at for at, what in told.items() if what == "asked"]
+            ended = [at for at, what in by_number.items() if what == "cancelled"]
+            asked = [at for at, what in by_number.items() if what == "asked"]
             return all(over.get(at) == "c" for at in ended) and all(
                 at in after["requests"] or at in over for at in asked
             )
         case "retry":
-            return all(at in ready for at, what in told.items() if what == "queued")
+            return all(at in ready for at, what in by_number.items() if what == "queued")
         case "delete":
-            return all(at not in after["jobs"] for at, what in told.items() if what == "deleted")
+            return all(at not in after["jobs"] for at, what in by_number.items() if what == "deleted")
         case "ack" if form.name.startswith("in a transaction"):
             return over.get(4) == "d" or result in (LEASE_LOST, "UniqueViolationError")
         case "ack":
             # what was to be retried may since have been cancelled: that was requested before
             states = {"ok": "d", "failed": "f", "cancelled": "c"}
-            return all(over.get(at) in (states.get(what), "c") for at, what in told.items())
+            return all(over.get(at) in (states.get(what), "c") for at, what in by_number.items())
         case _:
             return True
 

@@ -103,11 +103,11 @@ async def running(kind):
         yield server
 
 
-@pytest.mark.parametrize("hurt", ["restart", "crash"])
-async def test_a_single_server_keeps_its_rows(hurt):
+@pytest.mark.parametrize("stop", ["restart", "crash"])
+async def test_a_single_server_keeps_its_rows(stop):
     async with running(Single) as server, writing(server.dsn) as writer:
         for down in (0.0, 0.3):
-            if hurt == "restart":
+            if stop == "restart":
                 await server.restart(down)
             else:
                 await server.crash()

@@ -267,7 +267,7 @@ async def test_everything_at_once_loses_nothing(app, database, direct, conn):
     made += [(await note.using(delay=0.01, key=f"k{n}").enqueue(n)).id for n in range(20)]
     deleted: set[int] = set()
 
-    async def people(seed: int) -> None:
+    async def operators(seed: int) -> None:
         dice = random.Random(seed)
         for _ in range(40):
             some = dice.sample(made, 30)
@@ -304,7 +304,7 @@ async def test_everything_at_once_loses_nothing(app, database, direct, conn):
         pool.terminate()
 
     conn_for = {node: await direct.connect("lapse") for node in (1, 2)}
-    await asyncio.gather(people(1), people(2), people(3), works(1), works(2))
+    await asyncio.gather(operators(1), operators(2), operators(3), works(1), works(2))
     for each in conn_for.values():
         each.terminate()
     await conn.execute("update howdah.lease set expires_at = now() - interval '1 s'")

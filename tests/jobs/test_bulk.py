@@ -92,9 +92,9 @@ async def test_what_a_line_of_copy_cannot_hold_as_it_is_arrives_unharmed(app, wo
 
 async def test_jobs_of_one_task_share_nothing_that_differs(app, work, conn):
     meta = {"who": "first"}
-    told = work.using(meta=meta)
-    one = told.job(1)
+    with_meta = work.using(meta=meta)
+    one = with_meta.job(1)
     meta["who"] = "second"
-    await app.enqueue_many([one, told.job(2), work.job(3)])
+    await app.enqueue_many([one, with_meta.job(2), work.job(3)])
     rows = await conn.fetch("select args ->> 'n' as n, meta ->> 'who' as who from howdah.job order by id")
     assert {row["n"]: row["who"] for row in rows} == {"1": "first", "2": "second", "3": None}

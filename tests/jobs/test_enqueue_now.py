@@ -49,13 +49,13 @@ async def test_it_is_the_job_the_function_makes(work, conn, settings):
 
 
 async def test_each_is_told_once(work):
-    told = []
-    unsubscribe = telemetry.subscribe(lambda name, facts: told.append(facts) if name == "job.enqueue" else None)
+    emitted = []
+    unsubscribe = telemetry.subscribe(lambda name, facts: emitted.append(facts) if name == "job.enqueue" else None)
     await work.enqueue()
     await work.using(key="k").enqueue()
     await work.using(key="k").enqueue()
     unsubscribe()
-    assert told == [{"jobs": 1}, {"jobs": 1}, {"jobs": 0}]
+    assert emitted == [{"jobs": 1}, {"jobs": 1}, {"jobs": 0}]
 
 
 @pytest.mark.parametrize("asleep", [True, False], ids=["somebody sleeps", "nobody sleeps"])

@@ -113,14 +113,14 @@ async def test_other_jobs_enqueued_at_the_same_time_do_not_wait(app, work, conn,
 
 async def test_a_job_the_database_refuses_is_alone_with_its_error(app, work, conn):
     broken = NewJob(kind="work", payload=b'{"n": ')
-    told = await asyncio.gather(
+    results = await asyncio.gather(
         *(work.enqueue(n) for n in range(30)),
         app.enqueue(broken),
         *(work.enqueue(n) for n in range(30)),
         return_exceptions=True,
     )
 
-    assert [type(each) for each in told if isinstance(each, Exception)] == [asyncpg.InvalidTextRepresentationError]
+    assert [type(each) for each in results if isinstance(each, Exception)] == [asyncpg.InvalidTextRepresentationError]
     assert await conn.fetchval("select count(*) from howdah.job") == 60
 
 

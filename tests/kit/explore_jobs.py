@@ -179,8 +179,8 @@ class Jobs:
 
     def excludes(self, forms: Sequence[Form]) -> bool:
         """A worker says one thing of an attempt, and says that again; it never says another thing."""
-        told: dict[int, str] = {}
-        return any(told.setdefault(number, what) != what for form in forms for number, what in says(form).items())
+        outcomes: dict[int, str] = {}
+        return any(outcomes.setdefault(number, what) != what for form in forms for number, what in says(form).items())
 
     async def summary(self, conn: Any) -> dict[str, list[Any]]:
         """Where each job is, once cancel requests are applied. Jobs that are new have no number."""

@@ -43,10 +43,10 @@ class Watch:
         )
 
 
-async def until(look: Callable[[], Awaitable[Any]], wanted: Any) -> None:
+async def until(read: Callable[[], Awaitable[Any]], wanted: Any) -> None:
     """Wait until ``look`` says what is wanted."""
     async with asyncio.timeout(30):
-        while await look() != wanted:
+        while await read() != wanted:
             await asyncio.sleep(0.01)
 
 

@@ -107,8 +107,8 @@ def claiming(most: int) -> Any:
 
 def acking(states: dict[int, tuple[str, float | None]]) -> Any:
     async def do(rows: PreparedRows, conn: Any) -> dict[int, str]:
-        told = [(id, TOKEN, state, delay, None) for id, (state, delay) in states.items()]
-        answer_rows = await conn.fetch(rows.plan.sql["ack"], *columns(told, 5))
+        reports = [(id, TOKEN, state, delay, None) for id, (state, delay) in states.items()]
+        answer_rows = await conn.fetch(rows.plan.sql["ack"], *columns(reports, 5))
         return {row["id"]: row["state"] for row in answer_rows}
 
     return do

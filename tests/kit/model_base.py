@@ -76,7 +76,7 @@ class Moves(RuleBasedStateMachine):
         self.moves_until_act -= 1
         if repaired := self.world.repair():
             raise Wrong(f"self-repair changed jobs that were fine: {repaired}")
-        seen = self.world.look()
+        seen = self.world.read_tables()
         for model in models:
             if model.portrait() == seen:
                 self.model = model

@@ -55,7 +55,7 @@ class JobStateMachine(OperatorMoves):
 
     def _adopt(self, model: Model, side: ModelNode, most: int) -> None:
         """A claim of which no answer came may have happened; its lease is known to nobody."""
-        for token, node, _, names in self.world.look()["leases"]:
+        for token, node, _, names in self.world.read_tables()["leases"]:
             if token not in model.leases and node == side.node and token not in self.model.leases:
                 model.claim(node, token, names, most=most, heard=False)
 

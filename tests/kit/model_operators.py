@@ -45,7 +45,7 @@ class OperatorMoves(Moves):
         if not rows:
             return None
         left, made = list(rows), []
-        later = {id for id, _ in self.world.look()["later"]}
+        later = {id for id, _ in self.world.read_tables()["later"]}
         for job in jobs:
             facts = (job.queue, job.priority, job.max_attempts, job.key)
             row = next(

@@ -122,7 +122,7 @@ class World:
         finally:
             self.faults.disarm()
 
-    def look(self) -> dict[str, Any]:
+    def read_tables(self) -> dict[str, Any]:
         """What the tables say, as :meth:`kit.model.Model.portrait` has it."""
         return self.run(self._look())
 

@@ -201,14 +201,14 @@ class Reported(NamedTuple):
 
 def reports(path: str, body: bytes, answer: bytes) -> list[Reported]:
     """What a batch of reports came to."""
-    told = m.msgspec.json.decode(body, type=m.AckRequest)
+    request = m.msgspec.json.decode(body, type=m.AckRequest)
     accepted = {
         (each.id, each.token): each.outcome for each in m.msgspec.json.decode(answer, type=m.AckResponse).accepted
     }
     node = int(path.split("/")[2])
     return [
         Reported(node, int(each.id), each.token, each.outcome, accepted.get((each.id, each.token)))
-        for each in told.acks
+        for each in request.acks
     ]
 
 

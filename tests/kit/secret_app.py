@@ -12,15 +12,15 @@ app = Howdah()
 
 def leak(card: Secret[str]) -> None:
     """Say it in every way there is, and fail with it."""
-    told = card.reveal()
-    logging.getLogger("shop").debug("charging %s", told, extra={"card": told})
-    job_log(f"card {told}", "x" * 9_995 + told, stream="stderr")
-    progress(0.5, f"with {told}")
+    revealed = card.reveal()
+    logging.getLogger("shop").debug("charging %s", revealed, extra={"card": revealed})
+    job_log(f"card {revealed}", "x" * 9_995 + revealed, stream="stderr")
+    progress(0.5, f"with {revealed}")
     try:
-        raise ValueError(f"first {told}")
+        raise ValueError(f"first {revealed}")
     except ValueError as error:
         logging.getLogger("shop").exception("cannot charge")
-        raise RuntimeError({"card": told}) from error
+        raise RuntimeError({"card": revealed}) from error
 
 
 @app.task(max_attempts=1)

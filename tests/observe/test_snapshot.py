@@ -1,4 +1,4 @@
-"""The pulse of a database: what a reading says is so, also when a part of it takes too long."""
+"""Snapshot of a database: correct, also when a part of it takes too long."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PLACED = {"type": "Placed", "data": {}}
 
 
 @pytest.fixture
-async def pulse(database: Database) -> Any:
-    pulse = SnapshotReader(database)
-    yield pulse
-    await pulse.close()
+async def reader(database: Database) -> Any:
+    reader = SnapshotReader(database)
+    yield reader
+    await reader.close()
 
 
-async def test_an_empty_database(pulse: SnapshotReader) -> None:
-    reading = await pulse.read()
+async def test_an_empty_database(reader: SnapshotReader) -> None:
+    reading = await reader.read()
 
     assert (reading.queues, reading.nodes, reading.running, reading.consumers, reading.late) == ([], [], [], [], [])
     assert len(reading.minutes) == 60
@@ -40,7 +40,7 @@ async def test_an_empty_database(pulse: SnapshotReader) -> None:
     assert (reading.totals.queued, reading.totals.done.rate) == (0, 0)
 
 
-async def test_a_node_at_work(app: Howdah, pulse: SnapshotReader, conn: Any) -> None:
+async def test_a_node_at_work(app: Howdah, reader: SnapshotReader, conn: Any) -> None:
     release = asyncio.Event()
 
     @app.task(queue="mail")
@@ -52,16 +52,16 @@ async def test_a_node_at_work(app: Howdah, pulse: SnapshotReader, conn: Any) -> 
     await send.using(delay=3600).enqueue(9)
     async with node(app, slots=2) as running_node:
 
-        async def told() -> Any:
-            reading = await pulse.read()
+        async def complete() -> Any:
+            reading = await reader.read()
             return reading if [job.share for job in reading.running[:2]] == [0.25, 0.25] else None
 
-        reading = await eventually(told)
+        reading = await eventually(complete)
         [queue], [mine] = reading.queues, reading.nodes
         release.set()
 
         async def counted() -> Any:
-            later = await pulse.read()
+            later = await reader.read()
             return later if later.minutes[-1].done + later.minutes[-2].done == 5 else None
 
         later = await eventually(counted, 20)
@@ -83,7 +83,7 @@ async def test_a_node_at_work(app: Howdah, pulse: SnapshotReader, conn: Any) -> 
 
 
 async def test_running_jobs_are_those_without_an_end_the_oldest_first(
-    pulse: SnapshotReader, conn: Any, monkeypatch: pytest.MonkeyPatch
+    reader: SnapshotReader, conn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [await conn.fetchval("select id from howdah.enqueue('send')") for _ in range(6)]
     await conn.execute("delete from howdah.ready")
@@ -99,9 +99,9 @@ async def test_running_jobs_are_those_without_an_end_the_oldest_first(
     await conn.execute("insert into howdah.gone values ($1, $2)", young, ids[1])
     await conn.execute("insert into howdah.progress (id, token, share) values ($1, 0, 1)", ids[0])  # of an old lease
 
-    reading = await pulse.read()
+    reading = await reader.read()
     monkeypatch.setattr(room, "MOST_RUNNING", 1)
-    oldest = await pulse.read()
+    oldest = await reader.read()
 
     assert [job.id for job in reading.running] == [ids[4], ids[5], ids[0], ids[2]]
     assert [job.id for job in oldest.running] == [ids[4]]
@@ -110,11 +110,11 @@ async def test_running_jobs_are_those_without_an_end_the_oldest_first(
     assert reading.queues[0].running == 4
 
 
-async def test_paused_queues_also_those_that_never_had_a_job(pulse: SnapshotReader, conn: Any) -> None:
+async def test_paused_queues_also_those_that_never_had_a_job(reader: SnapshotReader, conn: Any) -> None:
     await conn.execute("select howdah.pause('mail', 'ada'), howdah.pause('empty')")
     await conn.execute("select howdah.enqueue('send', queue => 'mail'), howdah.enqueue('send')")
 
-    queues = {queue.name: queue for queue in (await pulse.read()).queues}
+    queues = {queue.name: queue for queue in (await reader.read()).queues}
 
     assert [(name, queue.paused, queue.paused_by, queue.queued) for name, queue in queues.items()] == [
         ("default", False, None, 1),
@@ -123,7 +123,7 @@ async def test_paused_queues_also_those_that_never_had_a_job(pulse: SnapshotRead
     ]
 
 
-async def test_consumers(app: Howdah, pulse: SnapshotReader, conn: Any) -> None:
+async def test_consumers(app: Howdah, reader: SnapshotReader, conn: Any) -> None:
     await conn.execute("select howdah.declare_scope($1, 1, null, null, 0)", "Old")
 
     @app.consumer("Mail", max_failures=1)
@@ -133,7 +133,7 @@ async def test_consumers(app: Howdah, pulse: SnapshotReader, conn: Any) -> None:
     async with node(app):
         await app.log.append("Order-1", [PLACED, PLACED])
         await eventually(lambda: conn.fetchval("select bool_or(halted) from howdah.checkpoint"))
-        reading = await pulse.read()
+        reading = await reader.read()
     await app.close()
 
     assert [(each.name, each.state, each.lag) for each in reading.consumers] == [
@@ -168,25 +168,25 @@ async def test_tables_are_counted_when_their_app_is_known(database: Database, co
 
 
 async def test_a_part_that_takes_too_long_is_left_out_and_named(
-    pulse: SnapshotReader, conn: Any, monkeypatch: pytest.MonkeyPatch
+    reader: SnapshotReader, conn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "SECTION_TIMEOUT", 0.3)
     await conn.execute("select howdah.enqueue('send')")
     await conn.execute("insert into howdah.node (name) values ('a:1')")
-    await pulse.read()
+    await reader.read()
 
     async with conn.transaction():
         await conn.execute("lock table howdah.ready, howdah.lease in access exclusive mode")
-        partly = await pulse.read()
-    whole = await pulse.read()
+        partly = await reader.read()
+    whole = await reader.read()
 
     assert partly.late == ["queues", "running"]
     assert [each.name for each in partly.nodes] == ["a:1"]
     assert (whole.late, whole.queues[0].queued) == ([], 1)
 
 
-async def test_a_connection_that_is_cut_heals(pulse: SnapshotReader, conn: Any) -> None:
-    await pulse.read()
+async def test_a_connection_that_is_cut_heals(reader: SnapshotReader, conn: Any) -> None:
+    await reader.read()
     await conn.execute(
         "select pg_terminate_backend(pid) from pg_stat_activity"
         " where datname = current_database() and pid <> pg_backend_pid()"
@@ -194,26 +194,26 @@ async def test_a_connection_that_is_cut_heals(pulse: SnapshotReader, conn: Any) 
 
     async def healed() -> Snapshot | None:
         try:
-            return await pulse.read()
+            return await reader.read()
         except Exception:
             return None
 
     assert await eventually(healed)
 
 
-async def test_what_was_just_read_is_not_read_again(pulse: SnapshotReader, conn: Any) -> None:
-    first = await pulse.read()
-    again, fresh = await pulse.read(within=3600), await pulse.read()
-    many = await asyncio.gather(*(pulse.read(within=3600) for _ in range(10)))
+async def test_what_was_just_read_is_not_read_again(reader: SnapshotReader, conn: Any) -> None:
+    first = await reader.read()
+    again, fresh = await reader.read(within=3600), await reader.read()
+    many = await asyncio.gather(*(reader.read(within=3600) for _ in range(10)))
 
     assert again is first
     assert fresh is not first
     assert all(each is fresh for each in many)
 
 
-async def test_a_reading_as_json(pulse: SnapshotReader, conn: Any) -> None:
+async def test_a_reading_as_json(reader: SnapshotReader, conn: Any) -> None:
     await conn.execute("select howdah.enqueue('send')")
-    reading = await pulse.read()
+    reading = await reader.read()
 
     assert msgspec.json.decode(msgspec.json.encode(reading), type=Snapshot) == reading
 
@@ -221,8 +221,8 @@ async def test_a_reading_as_json(pulse: SnapshotReader, conn: Any) -> None:
 async def test_a_hostile_schema(database: Database) -> None:
     app = Howdah(owner(database).dsn, schema='we"ird; drop--')
     await app.migrate()
-    pulse = SnapshotReader(app.database)
-    reading = await pulse.read()
-    await pulse.close()
+    reader = SnapshotReader(app.database)
+    reading = await reader.read()
+    await reader.close()
 
     assert reading.late == []

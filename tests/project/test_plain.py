@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [ROOT / "src", ROOT / "lab" / "src", ROOT / "agent" / "src"]
+TESTS = ROOT / "tests"
 DRIVERS = ROOT / "lab/src/howdah_lab/bench/systems"
 """Programs of their own, each for the environment of another library: no module imports them."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -20,12 +21,14 @@ RIDDLES = re.compile(r"\b(nobody|somebody|whoever|those who|what is said|turned 
 """Words that leave open which node, worker, client, transaction or row is meant."""
 OPENINGS = re.compile(r"(What|Who|Whoever|How|Whether|Those)\b")
 """First words of docstrings that describe a question instead of the thing."""
-BANNED_MODULES = re.compile(
-    r"appetite|bell|bodies|books|chores|companion|confidant|crew|crown|deaths|deeds|desk|door|enders|endings|errands"
-    r"|evidence|farm|followers|heart|hurt|interleave_place|interleave_shares|lot|moments|mouth|orphans|patience"
-    r"|places?|refuser|settled|share|site|strays|tabs|talk|telling|told|vandals|voice|waits|wound"
+BANNED_NAMES = re.compile(
+    r"agrees|appetite|away|bell|bodies|books|chores|companion|confidant|crew|crown|deaths|deeds?|desk|door|elsewhere"
+    r"|enders|endings|errands|evidence|farm|followers|fronts?|ground|harm|heart|hurt|interleave_place|interleave_shares"
+    r"|looks?|lot|manners|meetings|moments|mouth|neighbours|orphans|patience|people|person|places?|pulse|refuser|reign"
+    r"|said|settled|shares?|silence|site|sour|strays|tabs|talk|telling|told|traps|trio|vandals|voice|waits|ways|wound"
+    r"|yard"
 )
-"""Names that no module of the test kit or the laboratory may have: a reader would not search for them."""
+"""Names that no module and no fixture may have: a reader would not search for them."""
 ALLOWED = {
     "src/howdah/postgres/embedded/binaries.py": "the account `nobody`",
     "src/howdah/postgres/embedded/server.py": "the account `nobody`",
@@ -103,7 +106,35 @@ def is_docstring(file: Path, node: ast.Constant) -> bool:
     return lines[node.lineno - 1].lstrip().startswith(('"""', 'r"""'))
 
 
-def test_modules_of_the_kit_and_the_laboratory_have_plain_names() -> None:
-    files = [*(ROOT / "tests" / "kit").glob("*.py"), *(ROOT / "lab" / "src").rglob("*.py")]
-    assert len(files) > 100
-    assert [name_of(file) for file in files if BANNED_MODULES.fullmatch(file.stem)] == []
+def test_modules_have_plain_names() -> None:
+    files = [*python_files(), *TESTS.rglob("*.py")]
+    assert len(files) > 500
+    assert [name_of(file) for file in files if is_banned(file.stem)] == []
+
+
+def test_fixtures_have_plain_names() -> None:
+    found = [(name_of(file), name) for file in [*python_files(), *TESTS.rglob("*.py")] for name in fixtures(file)]
+    assert len(found) > 200
+    assert [(file, name) for file, name in found if is_banned(name)] == []
+
+
+def test_a_banned_name_is_seen() -> None:
+    assert [name for name in ("test_silence", "place", "places", "said", "lots", "replace") if is_banned(name)] == [
+        "test_silence",
+        "place",
+        "places",
+        "said",
+    ]
+
+
+def is_banned(name: str) -> bool:
+    return BANNED_NAMES.fullmatch(name.removeprefix("test_")) is not None
+
+
+def fixtures(file: Path) -> list[str]:
+    return [
+        node.name
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if any("fixture" in ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list)
+    ]

@@ -28,7 +28,7 @@ from kit.control_plane import serving
 from kit.roles import as_role
 from kit.serve_process import ControlPlaneProcess, free_port
 from kit.webhook_receiver import Receiver
-from security.fronts import API, LOOKS, follow, pages, sign_in
+from security.user_interfaces import API, READING_COMMANDS, follow, pages, sign_in
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -60,18 +60,18 @@ def aviary() -> Aviary:
 
 
 @pytest.fixture
-def look_inside(direct: Any) -> Iterator[psycopg.Connection]:
+def superuser_conn(direct: Any) -> Iterator[psycopg.Connection]:
     with psycopg.connect(direct.dsn, autocommit=True) as conn:
         yield conn
 
 
 @pytest.fixture
-def guarded(roles: Any, direct: Any, look_inside: Any, aviary: Aviary) -> Iterator[str]:
+def guarded(roles: Any, direct: Any, superuser_conn: Any, aviary: Aviary) -> Iterator[str]:
     """The DSN of somebody who is worker and control plane, and whose password is a canary."""
     name, password = f"canary_{os.getpid()}", aviary.birds["dsn"]
-    look_inside.execute(f"create role {name} login password '{password}' in role howdah_worker, howdah_fleet")
+    superuser_conn.execute(f"create role {name} login password '{password}' in role howdah_worker, howdah_fleet")
     yield as_role(direct.dsn, name).replace(f":{name}@", f":{password}@")
-    look_inside.execute(f"drop role {name}")
+    superuser_conn.execute(f"drop role {name}")
 
 
 def cli(dsn: str, *words: str, stdin: str = "") -> str:
@@ -108,7 +108,7 @@ def test_the_canaries_are_found_nowhere(
     guarded: str,
     roles: Any,
     server: Any,
-    look_inside: Any,
+    superuser_conn: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -145,20 +145,20 @@ def test_the_canaries_are_found_nowhere(
         enqueue(aviary, guarded)
         asyncio.run(enqueue_over_http(aviary, serve.url))
         failed = "select count(*) = 9 from howdah.done where state = 'f'"
-        eventually(lambda: look_inside.execute(failed).fetchone()[0], 120, lambda: worker.output + remote.output)
+        eventually(lambda: superuser_conn.execute(failed).fetchone()[0], 120, lambda: worker.output + remote.output)
         eventually(lambda: len(hooks.heard) >= 9, 120, lambda: worker.output)
         for name, command in commands.items():
             aviary.hear(f"title of {name}", titles(command))
         aviary.hear("webhooks", "\n".join(f"{each.headers} {each.body.decode()}" for each in hooks.heard))
         assert all(birds["address"] in each.path for each in hooks.heard)
-        ids = [id for (id,) in look_inside.execute("select id from howdah.job")]
-        asyncio.run(look(aviary, serve.url, port, ids))
-        for words in LOOKS:
+        ids = [id for (id,) in superuser_conn.execute("select id from howdah.job")]
+        asyncio.run(read_everything(aviary, serve.url, port, ids))
+        for words in READING_COMMANDS:
             for how in ((), ("--json",)):
                 aviary.hear(f"howdah {words[0]}", cli(guarded, *words, *how))
         for id in ids:
             aviary.hear("howdah job", cli(guarded, "job", str(id)) + cli(guarded, "job", str(id), "--json"))
-        rows = look_inside.execute("select application_name, query from pg_stat_activity").fetchall()
+        rows = superuser_conn.execute("select application_name, query from pg_stat_activity").fetchall()
         aviary.hear("pg_stat_activity", "\n".join(map(str, rows)))
         outage(aviary, guarded)
         for command in commands.values():
@@ -168,7 +168,7 @@ def test_the_canaries_are_found_nowhere(
             aviary.hear(f"log of {name}", command.output)
     if hasattr(server, "folder"):
         aviary.hear("log of postgresql", (server.folder / "log").read_text(errors="replace"))
-    for column, text in stored(look_inside).items():
+    for column, text in stored(superuser_conn).items():
         aviary.hear(column, text)
 
     for bird in birds:
@@ -249,7 +249,7 @@ async def enqueue_over_http(aviary: Aviary, url: str) -> None:
         aviary.hear("dashboard", str(response.headers))
 
 
-async def look(aviary: Aviary, url: str, port: int, ids: list[int]) -> None:
+async def read_everything(aviary: Aviary, url: str, port: int, ids: list[int]) -> None:
     """Every page and every answer, as each who may come in; some of the live stream; and what strangers hear."""
     headers = {"Authorization": f"Bearer {aviary.birds['token']}"}
     async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30) as api:

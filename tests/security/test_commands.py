@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from howdah.cli import main
-from security.fronts import LOOKS
+from security.user_interfaces import READING_COMMANDS
 
 Run = Callable[..., Result]
 DENIED = "connect as a role that may, docs/howto/deploy.md lists them"
@@ -45,7 +45,7 @@ def work(direct: Any) -> psycopg.Connection:
 
 @pytest.mark.parametrize("role", ["read", "worker", "fleet"])
 def test_whoever_may_look_looks(howdah: Run, work: Any, role: str) -> None:
-    for words in LOOKS:
+    for words in READING_COMMANDS:
         done, as_json = howdah(role, *words), howdah(role, *words, "--json")
 
         assert (done.exit_code, as_json.exit_code) == (0, 0), (words, done.output, as_json.output)
@@ -63,7 +63,7 @@ def test_whoever_may_enqueue_enqueues_and_that_is_all(howdah: Run, work: Any) ->
         "mail",
     )
     for words in (
-        *LOOKS[:-1],
+        *READING_COMMANDS[:-1],
         ("cancel", "1"),
         ("pause", "mail"),
         ("prune",),

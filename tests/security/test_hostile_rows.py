@@ -15,7 +15,7 @@ from howdah.diagnose.doctor import Doctor
 from howdah.postgres.sql import identifier
 from kit.control_plane import run_remote_node, serving
 from kit.node import eventually, node
-from security.fronts import follow, pages, sign_in
+from security.user_interfaces import follow, pages, sign_in
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 
 from howdah import Howdah
 from kit.control_plane import serving
-from security.fronts import API, follow, pages, sign_in
+from security.user_interfaces import API, follow, pages, sign_in
 
 pytestmark = pytest.mark.anyio
 

@@ -31,13 +31,13 @@ class WorkersAndReceiver:
         self.conn = stack.enter_context(psycopg.connect(direct, autocommit=True))
 
     def worker(self, *, knows: bool = True) -> Command:
-        told = {
+        settings = {
             "HOWDAH_WEBHOOK_OPS_URL": self.receiver.url,
             "HOWDAH_WEBHOOK_OPS_SECRET": SECRET,
             "HOWDAH_WEBHOOK_OPS_ALLOW_HTTP": "1",
             "HOWDAH_WEBHOOK_OPS_ALLOW_PRIVATE": "1",
         }
-        command = Command("worker", "-a", "kit.command_app:app", *QUICK, dsn=self._dsn, **(told if knows else {}))
+        command = Command("worker", "-a", "kit.command_app:app", *QUICK, dsn=self._dsn, **(settings if knows else {}))
         return self._stack.enter_context(command)
 
     def count(self, what: str) -> int:
@@ -113,13 +113,13 @@ def test_nodes_are_killed_all_the_time(processes):
     processes.fail(jobs)
     until = time.monotonic() + 150
 
-    def told() -> int:
+    def delivered() -> int:
         return len({letter.content["subject"]["id"] for letter in processes.receiver.heard})
 
-    while told() < jobs and time.monotonic() < until:
-        before = told()
-        eventually(lambda before=before: told() >= min(jobs, before + 10) or time.monotonic() > until, 160)
-        if killed < 6 and told() < jobs:
+    while delivered() < jobs and time.monotonic() < until:
+        before = delivered()
+        eventually(lambda before=before: delivered() >= min(jobs, before + 10) or time.monotonic() > until, 160)
+        if killed < 6 and delivered() < jobs:
             processes.kill(workers.pop(luck.randrange(len(workers))))
             workers.append(processes.worker())
             killed += 1

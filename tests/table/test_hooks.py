@@ -182,8 +182,8 @@ async def test_a_big_row_does_not_hold_up_small_ones(app, uploads, rows):
 
 
 async def test_a_row_bigger_than_the_whole_is_reported(app, uploads, rows, caplog):
-    told = []
-    stop = telemetry.subscribe(lambda name, facts: told.append(facts) if name == "table.oversized" else None)
+    emitted = []
+    stop = telemetry.subscribe(lambda name, facts: emitted.append(facts) if name == "table.oversized" else None)
     table = app.table("uploads", budget=Budget(memory=10, cost={"memory": "size_mb"}))
 
     @table.handler
@@ -195,7 +195,7 @@ async def test_a_row_bigger_than_the_whole_is_reported(app, uploads, rows, caplo
         await drain(app)
     stop()
     assert await rows.states() == ["queued", "completed"]
-    assert told == [{"table": "uploads", "ids": [1]}]
+    assert emitted == [{"table": "uploads", "ids": [1]}]
     assert "bigger than the whole budget" in caplog.text
 
 

@@ -58,8 +58,8 @@ async def test_a_row_that_never_beat_is_taken_by_its_start(app, uploads, rows, s
 
 
 async def test_a_reset_passes_over_locked_rows_and_is_told(app, uploads, rows, direct):
-    told = []
-    stop = telemetry.subscribe(lambda name, facts: told.append(facts) if name == "table.reset" else None)
+    emitted = []
+    stop = telemetry.subscribe(lambda name, facts: emitted.append(facts) if name == "table.reset" else None)
     table = app.table("uploads", stalled_after=1.0, max_resets=1)
 
     @table.handler
@@ -74,9 +74,9 @@ async def test_a_reset_passes_over_locked_rows_and_is_told(app, uploads, rows, d
             await eventually(lambda: _all_but_one(uploads))
     await other.close()
     stop()
-    assert sum(facts["reset"] for facts in told) == 130
-    assert sum(facts["failed"] for facts in told) == 119
-    assert {facts["table"] for facts in told} == {"uploads"}
+    assert sum(facts["reset"] for facts in emitted) == 130
+    assert sum(facts["failed"] for facts in emitted) == 119
+    assert {facts["table"] for facts in emitted} == {"uploads"}
 
 
 async def _all_but_one(conn):

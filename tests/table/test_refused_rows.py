@@ -21,7 +21,7 @@ create trigger refuse before update on uploads for each row execute function ref
 
 
 @pytest.fixture
-def told():
+def emitted():
     """What telemetry says of refused rows."""
     found = []
     stop = telemetry.subscribe(lambda name, facts: found.append(facts) if name == "table.refused" else None)
@@ -82,7 +82,7 @@ async def test_a_claim_goes_on_behind_many_refused_rows(app, uploads, rows, stor
     assert sorted(job.id for job in found) == [1, 61, 64]
 
 
-async def test_an_old_row_that_breaks_a_new_check_is_left_and_named(app, uploads, rows, database, told, caplog):
+async def test_an_old_row_that_breaks_a_new_check_is_left_and_named(app, uploads, rows, database, emitted, caplog):
     await rows.add(20)
     await uploads.execute("alter table uploads add constraint small check (n <> 7) not valid")
     table = app.table("uploads", poll=0.1)
@@ -97,7 +97,7 @@ async def test_an_old_row_that_breaks_a_new_check_is_left_and_named(app, uploads
         await asyncio.sleep(1.5)
         await uploads.execute("alter table uploads drop constraint small")
         await eventually(counted(uploads, "state = 'completed'", 20))
-    assert [(facts["act"], facts["ids"]) for facts in told] == [("claim", [7])], "told once"
+    assert [(facts["act"], facts["ids"]) for facts in emitted] == [("claim", [7])], "told once"
     assert sum("refuses" in record.message for record in caplog.records) == 1, "logged once"
 
 
@@ -142,7 +142,7 @@ async def test_rows_of_a_dead_node_come_back_around_one_that_cannot(app, uploads
         await eventually(counted(uploads, "state = 'completed'", 10))
 
 
-async def test_a_check_at_completion_fails_its_row_alone(app, uploads, rows, told):
+async def test_a_check_at_completion_fails_its_row_alone(app, uploads, rows, emitted):
     await uploads.execute("alter table uploads add check (state <> 'completed' or n <> 3)")
     table = app.table("uploads", poll=0.1, stalled_after=30)
 
@@ -157,11 +157,11 @@ async def test_a_check_at_completion_fails_its_row_alone(app, uploads, rows, tol
         began = time.monotonic()
     assert time.monotonic() - began < 10
     assert "violates check constraint" in (await rows.one(3))["failure_message"]
-    assert [(facts["act"], facts["ids"]) for facts in told] == [("ack", [3])]
+    assert [(facts["act"], facts["ids"]) for facts in emitted] == [("ack", [3])]
 
 
 async def test_an_outcome_that_cannot_be_written_in_any_way_holds_up_neither_neighbours_nor_the_end(
-    app, uploads, rows, told
+    app, uploads, rows, emitted
 ):
     await raising(uploads, "old.n = 3 and new.state <> 'processing'")
     table = app.table("uploads", poll=0.1, stalled_after=30)
@@ -175,7 +175,7 @@ async def test_an_outcome_that_cannot_be_written_in_any_way_holds_up_neither_nei
         began = time.monotonic()
     assert time.monotonic() - began < 10
     assert (await rows.one(3))["state"] == "processing"
-    assert told
+    assert emitted
 
 
 async def test_a_counter_at_its_end_fails_its_row_alone(app, uploads, rows, store_for):
@@ -211,7 +211,7 @@ async def test_a_refused_heartbeat_loses_no_other_row(app, uploads, rows):
     assert "no heartbeat" in (await rows.one(2))["failure_message"]
 
 
-async def test_an_end_that_a_trigger_drops_is_not_taken_for_one(app, uploads, rows, told):
+async def test_an_end_that_a_trigger_drops_is_not_taken_for_one(app, uploads, rows, emitted):
     await uploads.execute(RAISES.format(body="if new.state = 'completed' and new.n = 2 then return null; end if;"))
     table = app.table("uploads", poll=0.1, stalled_after=1.0)
     seen = []

@@ -76,10 +76,10 @@ async def test_a_retry_starts_on_time(app, uploads, rows):
 
 
 async def test_every_outcome_has_its_state(app, uploads, rows):
-    told = {}
+    outcomes = {}
     stop = telemetry.subscribe(
         lambda name, facts: (
-            told.update((ack.job.id, ack.outcome) for ack in facts["acks"]) if name == "job.ack" else None
+            outcomes.update((ack.job.id, ack.outcome) for ack in facts["acks"]) if name == "job.ack" else None
         )
     )
     table = app.table("uploads", retry={KeyError: None, ValueError: Backoff(first=500, jitter=0)})
@@ -118,7 +118,7 @@ async def test_every_outcome_has_its_state(app, uploads, rows):
     assert await due_in(uploads, 7) == pytest.approx(77, abs=2)
     snoozed = await rows.one(4)
     assert (snoozed["started_at"], snoozed["finished_at"]) == (None, None)
-    assert told[4] is Outcome.SNOOZED
+    assert outcomes[4] is Outcome.SNOOZED
 
 
 async def test_an_attempt_over_its_time_is_retried_and_says_why(app, uploads, rows):

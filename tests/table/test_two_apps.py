@@ -91,8 +91,8 @@ async def test_rows_of_another_app_without_nodes_come_back_in_the_end(uploads, r
 
 
 async def test_a_conflict_is_an_alarm(database, uploads, store_for, conn, caplog):
-    told = []
-    stop = telemetry.subscribe(lambda name, facts: told.append(facts) if name == "table.conflict" else None)
+    emitted = []
+    stop = telemetry.subscribe(lambda name, facts: emitted.append(facts) if name == "table.conflict" else None)
     for stall in (LONG, SHORT):
         store = await store_for(Howdah(database.dsn).table("uploads", name=f"rows {stall}", stalled_after=stall))
         await store.reset(10)
@@ -100,7 +100,7 @@ async def test_a_conflict_is_an_alarm(database, uploads, store_for, conn, caplog
         await store.reset(10)
     stop()
 
-    assert told == [{"table": "rows 1.0", "stalled_after": [SHORT, LONG]}], "once"
+    assert emitted == [{"table": "rows 1.0", "stalled_after": [SHORT, LONG]}], "once"
     assert sum("for the same rows" in record.message for record in caplog.records) == 1
     [found] = await problems(conn, store._plan.table, "howdah")
     assert found.where == "conflict"

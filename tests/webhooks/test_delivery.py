@@ -226,8 +226,8 @@ async def test_many_nodes_that_relay_at_once_make_one_job_of_each(app, conn, rec
     for each in relays:
         await each.close()
 
-    told = [json.loads(row["args"])["subject"]["id"] for row in await deliveries(conn)]
-    assert sorted(told) == list(range(1, 301))
+    delivered = [json.loads(row["args"])["subject"]["id"] for row in await deliveries(conn)]
+    assert sorted(delivered) == list(range(1, 301))
 
 
 async def test_a_flood_waits_as_notices_and_not_as_jobs(app, conn, receiver):

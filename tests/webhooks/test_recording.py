@@ -67,8 +67,8 @@ async def test_a_job_that_fails_for_good_is_told_of_once_and_nothing_else_is(app
     await drain(app)
     await eventually(lambda: _is(conn, ids["fails"], "failed"))
 
-    told = await notices(conn)
-    assert sorted(told, key=lambda each: each[2]["id"]) == [
+    recorded = await notices(conn)
+    assert sorted(recorded, key=lambda each: each[2]["id"]) == [
         (
             "ops",
             "job.failed",
@@ -96,7 +96,7 @@ async def test_a_job_that_fails_for_good_is_told_of_once_and_nothing_else_is(app
             },
         ),
     ]
-    assert "canary" not in str(told)
+    assert "canary" not in str(recorded)
 
 
 async def _is(conn, id, state):
@@ -261,8 +261,8 @@ async def test_a_consumer_that_halts_is_told_of_once(app, conn):
         await app.log.admin.resume("view")
         await eventually(lambda: _count(conn, 2))
 
-    told = await notices(conn)
-    assert told[0] == (
+    recorded = await notices(conn)
+    assert recorded[0] == (
         "ops",
         "consumer.halted",
         {
@@ -274,7 +274,7 @@ async def test_a_consumer_that_halts_is_told_of_once(app, conn):
             "message": "token=***",
         },
     )
-    assert "canary" not in str(told)
+    assert "canary" not in str(recorded)
 
 
 async def _count(conn, n):

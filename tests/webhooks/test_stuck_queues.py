@@ -24,7 +24,7 @@ class Watch:
         self._relay = Relay(app.database, {hook.name: hook for hook in hooks})
         self._conn = conn
 
-    async def look(self, minutes: float = 0) -> list[tuple[str, str, str]]:
+    async def check(self, minutes: float = 0) -> list[tuple[str, str, str]]:
         """What was told, after so many more minutes: webhook, event, queue."""
         await self._relay.declare()
         for table in ("queue_mark", "queue_stuck"):
@@ -64,63 +64,63 @@ def nap(app):
 async def test_a_queue_nobody_takes_from_is_told_of_once_and_again_when_it_moves(app, watch, nap):
     looking = watch()
     await nap.using(queue="mail").enqueue()
-    assert await looking.look() == []
-    assert await looking.look(minutes=9) == []
+    assert await looking.check() == []
+    assert await looking.check(minutes=9) == []
 
-    assert await looking.look(minutes=2) == [("ops", "queue.stuck", "mail")]
-    assert await looking.look(minutes=60) == []
+    assert await looking.check(minutes=2) == [("ops", "queue.stuck", "mail")]
+    assert await looking.check(minutes=60) == []
     await nap.using(queue="mail").enqueue()
-    assert await looking.look(minutes=60) == []
+    assert await looking.check(minutes=60) == []
 
     await drain(app)
-    assert await looking.look(minutes=1) == [("ops", "queue.moving", "mail")]
-    assert await looking.look(minutes=60) == []
+    assert await looking.check(minutes=1) == [("ops", "queue.moving", "mail")]
+    assert await looking.check(minutes=60) == []
 
 
 async def test_a_second_standstill_is_told_of_as_well(app, watch, nap):
     looking = watch()
     for _ in range(2):
         await nap.enqueue()
-        await looking.look(minutes=1)
-        assert await looking.look(minutes=11) == [("ops", "queue.stuck", "default")]
+        await looking.check(minutes=1)
+        assert await looking.check(minutes=11) == [("ops", "queue.stuck", "default")]
         await drain(app)
-        assert await looking.look(minutes=1) == [("ops", "queue.moving", "default")]
+        assert await looking.check(minutes=1) == [("ops", "queue.moving", "default")]
 
 
 async def test_a_queue_that_moves_is_not_stuck_however_long_it_is(app, conn, watch, nap):
     looking = watch()
-    await looking.look()
+    await looking.check()
     for _ in range(5):
         await nap.enqueue()
         await nap.enqueue()
         await conn.execute("delete from howdah.ready where rid = (select min(rid) from howdah.ready)")
         await conn.execute("delete from howdah.ready where rid = (select min(rid) from howdah.ready)")
         await nap.enqueue()
-        assert await looking.look(minutes=9) == []
+        assert await looking.check(minutes=9) == []
         await conn.execute("delete from howdah.ready")
 
 
 async def test_a_job_passed_over_for_others_makes_its_queue_stuck(app, conn, watch, nap):
     looking = watch()
     await nap.using(priority=-5).enqueue()
-    await looking.look()
+    await looking.check()
     for _ in range(3):
         await nap.using(priority=5).enqueue()
         await conn.execute("delete from howdah.ready where priority = 5")
-        assert await looking.look(minutes=3) == []
+        assert await looking.check(minutes=3) == []
 
-    assert await looking.look(minutes=3) == [("ops", "queue.stuck", "default")]
+    assert await looking.check(minutes=3) == [("ops", "queue.stuck", "default")]
 
 
 async def test_a_due_job_nobody_has_promoted_counts_and_one_that_is_not_due_does_not(app, watch, nap):
     looking = watch()
     await nap.using(queue="soon", delay=600).enqueue()
     await nap.using(queue="far", delay=86400).enqueue()
-    await looking.look()
-    assert await looking.look(minutes=9) == []
-    await looking.look(minutes=2)
+    await looking.check()
+    assert await looking.check(minutes=9) == []
+    await looking.check(minutes=2)
 
-    assert await looking.look(minutes=11) == [("ops", "queue.stuck", "soon")]
+    assert await looking.check(minutes=11) == [("ops", "queue.stuck", "soon")]
 
 
 async def test_what_came_back_after_a_long_time_has_not_waited_for_that_long(app, conn, watch):
@@ -133,9 +133,9 @@ async def test_what_came_back_after_a_long_time_has_not_waited_for_that_long(app
 
     await long.enqueue()
     [run] = await conn.fetch("delete from howdah.ready returning lo, hi, rid")
-    await looking.look()
+    await looking.check()
     for _ in range(4):
-        assert await looking.look(minutes=30) == []
+        assert await looking.check(minutes=30) == []
     await conn.execute(
         """insert into howdah.ready (rid, lo, hi, priority, attempt, queue, kind)
         values ($1, $2, $3, 0, 0, 'default', 'long')""",
@@ -144,8 +144,8 @@ async def test_what_came_back_after_a_long_time_has_not_waited_for_that_long(app
         run["hi"],
     )
 
-    assert await looking.look(minutes=0.2) == []
-    assert await looking.look(minutes=11) == [("ops", "queue.stuck", "default")]
+    assert await looking.check(minutes=0.2) == []
+    assert await looking.check(minutes=11) == [("ops", "queue.stuck", "default")]
 
 
 async def test_a_paused_queue_is_not_stuck_and_one_that_was_stuck_stays_so(app, watch, nap):
@@ -153,15 +153,15 @@ async def test_a_paused_queue_is_not_stuck_and_one_that_was_stuck_stays_so(app, 
     await nap.using(queue="mail").enqueue()
     await nap.using(queue="other").enqueue()
     await app.admin.pause("mail")
-    await looking.look()
-    assert await looking.look(minutes=60) == [("ops", "queue.stuck", "other")]
+    await looking.check()
+    assert await looking.check(minutes=60) == [("ops", "queue.stuck", "other")]
     await app.admin.pause("other")
     await app.admin.resume("mail")
-    assert await looking.look(minutes=1) == []
+    assert await looking.check(minutes=1) == []
 
-    assert await looking.look(minutes=11) == [("ops", "queue.stuck", "mail")]
+    assert await looking.check(minutes=11) == [("ops", "queue.stuck", "mail")]
     await app.admin.resume("other")
-    assert await looking.look(minutes=11) == []
+    assert await looking.check(minutes=11) == []
 
 
 async def test_every_webhook_has_its_own_patience_and_queues(app, watch, nap):
@@ -172,31 +172,31 @@ async def test_every_webhook_has_its_own_patience_and_queues(app, watch, nap):
         Webhook(url=URL, name="deaf", stuck_after=60, on=["job.failed"]),
     )
     await nap.enqueue()
-    await looking.look()
-    assert await looking.look(minutes=2) == [("quick", "queue.stuck", "default")]
-    assert await looking.look(minutes=60) == [("slow", "queue.stuck", "default")]
+    await looking.check()
+    assert await looking.check(minutes=2) == [("quick", "queue.stuck", "default")]
+    assert await looking.check(minutes=60) == [("slow", "queue.stuck", "default")]
     await drain(app)
-    assert await looking.look(minutes=1) == [("slow", "queue.moving", "default")]
+    assert await looking.check(minutes=1) == [("slow", "queue.moving", "default")]
 
 
 async def test_deliveries_that_wait_are_no_standstill_to_deliver(watch, conn):
     looking = watch()
     await conn.execute("select howdah.enqueue('howdah:webhook:ops', queue => 'howdah')")
-    await looking.look()
-    assert await looking.look(minutes=60) == []
+    await looking.check()
+    assert await looking.check(minutes=60) == []
 
 
 async def test_without_a_webhook_that_wants_it_nobody_looks(app, conn, watch, nap):
     looking = watch(Webhook(url=URL, name="ops", on=["job.failed"]))
     await nap.enqueue()
-    await looking.look(minutes=60)
+    await looking.check(minutes=60)
     assert await conn.fetchval("select count(*) from howdah.queue_mark") == 0
 
 
 async def test_many_nodes_that_look_at_once_tell_once(app, conn, watch, nap):
     looking = [watch() for _ in range(8)]
     await nap.enqueue()
-    await looking[0].look()
+    await looking[0].check()
     await conn.execute("update howdah.queue_mark set since = since - interval '1 hour'")
     for _ in range(5):
         await asyncio.gather(*(each._relay.watch() for each in looking))

@@ -100,9 +100,9 @@ async def test_deliveries_of_a_webhook_no_node_knows_any_more_hold_up_nobody(app
     await conn.execute("select howdah.enqueue($1, queue => $2) from generate_series(1, 130)", KIND + "renamed", QUEUE)
     await note(conn, "ops", 10)
 
-    told = 10 if guarded else 0
-    assert await relaying.relay() == told
-    assert len(await deliveries(conn, "ops")) == told
+    expected = 10 if guarded else 0
+    assert await relaying.relay() == expected
+    assert len(await deliveries(conn, "ops")) == expected
 
 
 async def test_a_flood_for_one_webhook_does_not_hold_up_another(app, conn, receiver, relaying):
@@ -192,10 +192,10 @@ async def test_a_receiver_that_does_not_answer_leaves_room_for_the_others(app, c
             await eventually(hangs)
             await note(conn, "other", 10)
 
-            async def told() -> bool:
+            async def expected() -> bool:
                 return len(other.heard) == 10
 
-            await eventually(told)
+            await eventually(expected)
             assert len(silent.heard) == 4
             silent.hold.set()
 

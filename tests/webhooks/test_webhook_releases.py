@@ -41,7 +41,7 @@ async def unseen(conn, queues, by="5 minutes"):
     )
 
 
-async def told(conn, queue):
+async def delivered(conn, queue):
     """Whether a failure in this queue is written down."""
     await conn.execute("delete from howdah.notice")
     await conn.execute("select howdah.note('job.failed', '{}', $1, 'k')", queue)
@@ -59,8 +59,8 @@ async def test_the_newest_declaration_counts_and_older_nodes_do_not_overwrite_it
         assert await wants(conn) == second["queues"]
     await start(first)
     assert await wants(conn) == second["queues"], "also when a node of the old release is started again"
-    assert await told(conn, "mail")
-    assert await told(conn, "billing") == ("billing" in second["queues"])
+    assert await delivered(conn, "mail")
+    assert await delivered(conn, "billing") == ("billing" in second["queues"])
     warnings = [each.getMessage() for each in caplog.records if "webhook 'ops' is declared" in each.getMessage()]
     assert len(warnings) == 2, "one of each old node"
 

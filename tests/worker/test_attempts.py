@@ -84,11 +84,11 @@ async def test_what_a_handler_leaves_in_its_context_does_not_reach_the_next(left
 async def test_what_was_set_where_the_node_started_is_seen_by_every_handler():
     found = []
 
-    async def look() -> None:
+    async def check() -> None:
         found.append(word.get())
 
     word.set("from outside")
-    bench = Bench(look)
+    bench = Bench(check)
     bench.put(*["look"] * 3)
     await bench.finish(3)
     assert found == ["from outside"] * 3

@@ -1,4 +1,4 @@
-"""The heart: renewals take turns, and slow ones do not hold up the first, on which the leases of all jobs depend."""
+"""Heartbeat: renewals take turns, and slow ones do not hold up the first, on which the leases of all jobs depend."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ async def test_tables_that_are_locked_do_not_hold_up_the_beat_of_the_node():
 
         return beat
 
-    heart = HeartbeatThread(
+    thread = HeartbeatThread(
         NoConnection,
         lambda: 1,
         heartbeat=0.05,
         renewals=[beat("node", 0), *(beat(name, 0.1) for name in SLOW), beat("healthy", 0)],
         fail=lambda: None,
     )
-    heart.start()
+    thread.start()
     try:
         await eventually(lambda: _often(beaten, "healthy", 3))
     finally:
-        heart.stop()
+        thread.stop()
     between = [list(names) for is_node, names in groupby(beaten, lambda name: name == "node") if not is_node]
     assert max(sum(name in SLOW for name in names) for names in between) == 1
     others = [name for name in beaten if name != "node"]

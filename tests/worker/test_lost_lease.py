@@ -69,8 +69,8 @@ async def _both(runs):
 
 async def test_a_lease_the_database_took_back_is_lost(app, conn):
     """The negative control: here the handler's transaction finds at its end that the lease is gone."""
-    told: list[Outcome] = []
-    unsubscribe = telemetry.subscribe(lambda name, _facts: told.append(name) if name == "job.lost" else None)
+    emitted: list[Outcome] = []
+    unsubscribe = telemetry.subscribe(lambda name, _facts: emitted.append(name) if name == "job.lost" else None)
 
     @app.task(transactional=True, max_attempts=1)
     async def charge(tx: Transaction) -> None:
@@ -79,15 +79,15 @@ async def test_a_lease_the_database_took_back_is_lost(app, conn):
 
     made = await charge.enqueue()
     async with node(app, heartbeat=60.0, lease=120.0, upkeep=False) as running_node:
-        await eventually(lambda: _told(told))
+        await eventually(lambda: _has_any(emitted))
         await eventually(lambda: _idle(running_node))
     unsubscribe()
-    assert told.count("job.lost") == 1
+    assert emitted.count("job.lost") == 1
     assert await conn.fetchval("select count(*) from howdah.attempt where id = $1", made.id) == 0
 
 
-async def _told(told):
-    return told
+async def _has_any(emitted):
+    return emitted
 
 
 async def _idle(running_node):

@@ -57,12 +57,12 @@ class ConsumerNode(HowdahProcess):
                 raise HowdahError(f"the node did not start in {NO_PROGRESS:g} s{self.output_tail}")
             await asyncio.sleep(POLL)
 
-    async def _ask(self, told: bytes) -> MeterReading:
+    async def _ask(self, command: bytes) -> MeterReading:
         process = self.process
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError, ConnectionResetError):
-            process.stdin.write(told)
+            process.stdin.write(command)
             await process.stdin.drain()
         line = await process.stdout.readline()
         if not line:

@@ -77,8 +77,8 @@ class Meter:
     def serve(self) -> None:
         """Answer until stdin is closed."""
         # not through sys.stdin: a thread blocked in it would keep the process from exiting
-        while told := os.read(0, 1):
-            if told == RESET:
+        while command := os.read(0, 1):
+            if command == RESET:
                 self.reset()
             _write(self.read())
 

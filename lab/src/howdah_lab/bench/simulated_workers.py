@@ -90,32 +90,32 @@ class ClaimAnswer(msgspec.Struct):
 class SimulatedWorker:
     """One worker: a connection to work through, and one for its heartbeat."""
 
-    def __init__(self, work: WorkerConnection, heart: WorkerConnection, joined: m.RegisterResponse) -> None:
+    def __init__(self, work: WorkerConnection, heartbeats: WorkerConnection, joined: m.RegisterResponse) -> None:
         self._work = work
-        self._heart = heart
+        self._heartbeats = heartbeats
         self._joined = joined
 
     @classmethod
     async def join(cls, port: int, token: str, kinds: list[str]) -> SimulatedWorker:
         """Register."""
-        work, heart = await WorkerConnection.to(port), await WorkerConnection.to(port)
+        work, heartbeats = await WorkerConnection.to(port), await WorkerConnection.to(port)
         body = msgspec.json.encode(m.RegisterRequest(hostname="bench", kinds=kinds, slots=100))
         status, answer = await work.ask(_request("/workers/register", token, body))
         if status != 201:
             raise HowdahError(f"registering was answered with {status}: {answer[:200].decode()}")
-        return cls(work, heart, msgspec.json.decode(answer, type=m.RegisterResponse))
+        return cls(work, heartbeats, msgspec.json.decode(answer, type=m.RegisterResponse))
 
     def close(self) -> None:
         """Close the connections without deregistering."""
         self._work.close()
-        self._heart.close()
+        self._heartbeats.close()
 
     async def beat(self) -> None:
         """Send heartbeats, not in step with the other workers."""
         request = self._request("heartbeat", b"{}")
         await asyncio.sleep(random.uniform(0, HEARTBEAT))  # noqa: S311
         while True:
-            self._must(200, await self._heart.ask(request))
+            self._must(200, await self._heartbeats.ask(request))
             await asyncio.sleep(HEARTBEAT)
 
     async def work(

@@ -23,8 +23,8 @@ SHORTER = 0.5
 
 def missing(fault: Fault) -> str | None:
     """Return what this machine lacks for a fault, in words."""
-    look = getattr(SERVERS[fault.server], "missing", None)
-    return look() if look is not None else None
+    find_missing = getattr(SERVERS[fault.server], "missing", None)
+    return find_missing() if find_missing is not None else None
 
 
 async def torture(

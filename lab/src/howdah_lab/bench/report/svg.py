@@ -21,8 +21,8 @@ def bars(title: str, unit: str, rows: Sequence[tuple[str, float, float, float]],
     most = max((row[3] for row in rows), default=0) or 1
     scale = (WIDTH - LABEL - VALUE) / most
     parts = []
-    for place, (name, middle, low, high) in enumerate(rows):
-        y = TOP + place * ROW
+    for index, (name, middle, low, high) in enumerate(rows):
+        y = TOP + index * ROW
         colour = OURS if name == ours else THEIRS
         centre = y + ROW / 2 - 3
         parts.append(f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
@@ -40,7 +40,7 @@ def lines(title: str, unit: str, ticks: Sequence[str], series: Mapping[str, Sequ
     height, left, right, bottom = 320, 80, 170, 40
     most = max((value for values in series.values() for value in values if value is not None), default=0) or 1
     step = (WIDTH - left - right) / max(1, len(ticks) - 1)
-    across = [left + place * step for place in range(len(ticks))]
+    across = [left + index * step for index in range(len(ticks))]
 
     def up(value: float) -> float:
         return TOP + (height - TOP - bottom) * (1 - value / most)
@@ -54,11 +54,11 @@ def lines(title: str, unit: str, ticks: Sequence[str], series: Mapping[str, Sequ
         f'<text x="{x:.1f}" y="{height - 14}" text-anchor="middle">{escape(tick)}</text>'
         for x, tick in zip(across, ticks, strict=True)
     ]
-    for place, (name, values) in enumerate(series.items()):
-        colour, y = COLOURS[place % len(COLOURS)], TOP + 14 + place * 20
+    for index, (name, values) in enumerate(series.items()):
+        colour, y = COLOURS[index % len(COLOURS)], TOP + 14 + index * 20
         points = [(x, up(value)) for x, value in zip(across, values, strict=True) if value is not None]
         joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        dashed = ' stroke-dasharray="6 4"' if place >= len(COLOURS) else ""
+        dashed = ' stroke-dasharray="6 4"' if index >= len(COLOURS) else ""
         parts.append(f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
         parts.append(f'<rect x="{WIDTH - right + 14}" y="{y - 9}" width="12" height="4" fill="{colour}"/>')

@@ -190,9 +190,9 @@ class Cluster:
         views = await asyncio.gather(*(member.view(self._client) for member in self.members.values()))
         return next((view for view in views if view), [])
 
-    async def _until(self, look: Callable[[], Awaitable[Any]], timeout: float, otherwise: str) -> Any:
+    async def _until(self, condition: Callable[[], Awaitable[Any]], timeout: float, otherwise: str) -> Any:
         until = time.monotonic() + timeout
-        while not (found := await look()):
+        while not (found := await condition()):
             if time.monotonic() > until:
                 text = "; ".join(f"{name} said {member.program.say()}" for name, member in self.members.items())
                 raise DatabaseUnreachable(f"{otherwise} in {timeout:g} s: {text}")

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from howdah.dashboard.pages import PAGES as KNOWN
 
 API = ("/jobs/1", "/jobs/1/log", "/workers", "/stats", "/metrics", "/openapi.json", "/health", "/ready")
-LOOKS = (
+READING_COMMANDS = (
     ("jobs",),
     ("job", "1"),
     ("why", "1"),
