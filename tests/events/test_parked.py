@@ -152,7 +152,7 @@ async def test_an_event_that_is_gone_is_still_listed(app, conn, seen, bad):
 async def park_again(parked, event, error):
     """Park an event that failed again, without a look at who owns it and whether it is still parked."""
     async with parked._pool.acquire() as conn:
-        await conn.execute(parked._sql["park"], *parked._share.key, event.position, *describe(error), 1)
+        await conn.execute(parked._sql["park"], *parked._partition.key, event.position, *describe(error), 1)
     return True
 
 

@@ -106,12 +106,12 @@ class JobStateMachine(OperatorMoves):
             return
         # not the same ones: the store notes in them what became of each
         acks_sent = [Ack(ack.job, ack.outcome, 1, delay=ack.delay) for ack in acks]
-        plain = [ack for ack in acks_sent if ack.outcome is Outcome.OK and ack.job.key is None]
-        other = [ack for ack in acks_sent if ack not in plain]
-        tokens = {ack.job.token for ack in plain}
+        successes = [ack for ack in acks_sent if ack.outcome is Outcome.OK]
+        other = [ack for ack in acks_sent if ack not in successes]
+        tokens = {ack.job.token for ack in successes}
         half, full = self.model.copy(), self.model.copy()
         half.ack(side.node, other, [token for token in finished if token not in tokens])
-        expected = full.ack(side.node, other + plain, finished)
+        expected = full.ack(side.node, other + successes, finished)
         answered, accepted = self._attempt(lambda: side.store.ack(acks, finished), fault)
         if not answered:
             self._compare(self.model, half, full)

@@ -50,8 +50,8 @@ def cut_off(scheduler):
 
 def patient(scheduler):
     """As if the process had been there, or back, for the time that a declaration counts."""
-    scheduler._patient_until -= SEEN.total_seconds()
-    scheduler._new_until -= SEEN.total_seconds()
+    scheduler._no_takeover_until -= SEEN.total_seconds()
+    scheduler._no_older_takeover_until -= SEEN.total_seconds()
 
 
 async def test_after_an_outage_the_node_that_returns_first_does_not_take_the_schedule(conn, start):

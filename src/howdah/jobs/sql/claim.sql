@@ -63,8 +63,9 @@ split as (
     returning r.rid, r.lo - f.k as lo, r.lo as hi, r.queue, r.kind, r.priority, r.attempt
 ),
 parts as (
-    -- whether a run continues the one before it: the next ids, of the same kind and attempt
-    select *, (lo, kind, attempt) is not distinct from (lag(hi) over w, lag(kind) over w, lag(attempt) over w) as continues
+    -- whether a single job continues the one before it: the next id, of the same kind and attempt
+    select *, hi - lo = 1 and (lo, lo - 1, kind, attempt)
+        is not distinct from (lag(hi) over w, lag(lo) over w, lag(kind) over w, lag(attempt) over w) as continues
     from (select * from took union all select * from split) x
     window w as (partition by queue, priority order by rid, lo)
 ),
@@ -94,7 +95,7 @@ select j.id, j.max_attempts, j.args, j.key, j.timeout, j.meta, j.trace, j.waited
 from (select * from mine order by queue, priority desc, rid, lo) m
 cross join lateral (
     select b.id, b.max_attempts, b.args, b.key, b.timeout, b.meta, b.trace,
-        case when b.id = m.lo and m.attempt = 0
+        case when (b.id = m.lo or m.runs > 1) and m.attempt = 0
             then extract(epoch from clock_timestamp() - greatest(b.run_at, b.enqueued_at))::float8 end as waited,
         case when b.id = m.lo then m.priority end as priority,
         case when b.id = m.lo then m.newest end as rid

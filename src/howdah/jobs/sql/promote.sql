@@ -45,7 +45,7 @@ runs as (
         ) x
         group by queue, kind, priority, attempt, g, n / 512
     ) y
-    order by due_at
+    order by due_at, lo
     returning 1
 )
 select (select count(*) from due) as promoted, (select count(*) from runs) as runs,

@@ -89,9 +89,11 @@ class Howdahs(kit.Driver):
         await app.database.check()
         options = {"statement_cache_size": 0} if app.database.pooled else {}
         Howdahs.pool = await asyncpg.create_pool(kit.DSN, min_size=10, max_size=10, **options)
+        worker = WorkerOptions()
+        node = NodeProcess(app.node(worker), worker, database=app.database, metrics=("127.0.0.1", 0))
         ready = asyncio.Event()
         telemetry.subscribe(lambda name, facts: ready.set() if name == "node.start" else None)
-        self.node = asyncio.create_task(NodeProcess(app, WorkerOptions(), 30.0, ("127.0.0.1", 0)).run())
+        self.node = asyncio.create_task(node.run())
         waiting = asyncio.create_task(ready.wait())
         await asyncio.wait([self.node, waiting], return_when=asyncio.FIRST_COMPLETED)
         if self.node.done():
