@@ -89,7 +89,7 @@ async def test_what_was_set_where_the_node_started_is_seen_by_every_handler():
 
     word.set("from outside")
     bench = Bench(check)
-    bench.put(*["look"] * 3)
+    bench.put(*["check"] * 3)
     await bench.finish(3)
     assert found == ["from outside"] * 3
 
