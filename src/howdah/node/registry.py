@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from howdah.errors import HowdahError
+from howdah.errors import DatabaseUnreachable, HowdahError
 from howdah.node.heartbeat import LeaseHolder
 from howdah.node.parts import NodeContext
 from howdah.postgres import migrate, sql
@@ -33,6 +33,8 @@ START_TRIES = 4
 """Tries of each step of the start while the connection breaks."""
 START_PAUSE = 0.5
 """Seconds between two tries."""
+START_ERRORS: tuple[type[BaseException], ...] = (*BROKEN, DatabaseUnreachable)
+"""Errors after which a step of the start is tried again."""
 DEREGISTER_TIMEOUT = 2.0
 """Seconds to mark the node as offline: a silent server must not hold up the exit."""
 
@@ -220,7 +222,7 @@ async def retry_if_broken(start: Callable[[], Awaitable[T]]) -> T:
     for _ in range(START_TRIES - 1):
         try:
             return await start()
-        except BROKEN as error:
+        except START_ERRORS as error:
             log.warning("a connection broke during the start (%s); trying again", error)
             await asyncio.sleep(START_PAUSE)
     return await start()
