@@ -25,6 +25,8 @@ pytestmark = pytest.mark.anyio
 
 LEASE = 3.0
 OUTAGE = 2 * LEASE
+FLUSHED = 0.8
+"""Seconds after which a claim, which commits asynchronously, is on disk: three rounds of the WAL writer and more."""
 OUTCOMES = "select kind, state, attempt, resets from howdah.jobs order by id"
 
 
@@ -96,7 +98,7 @@ async def test_an_outage_longer_than_a_lease_is_charged_to_no_job(
     await conn.close()
     async with node(app, lease=LEASE, heartbeat=1.0, slots=6):
         await asyncio.wait_for(begun.wait(), EVENTUALLY_TIMEOUT)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(FLUSHED)
         await single.stop_immediately()
         await asyncio.sleep(OUTAGE)
         await single.start()
@@ -134,7 +136,7 @@ async def test_rows_of_a_table_are_not_charged_either(single: Single) -> None:
             return len(runs) == 4
 
         await eventually(begun)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(FLUSHED)
         await single.stop_immediately()
         await asyncio.sleep(OUTAGE)
         await single.start()
