@@ -74,6 +74,7 @@ class Supervisor:
         folder: str | None = None,
         sources: SourceFiles | None = None,
         output: IO[bytes] | None = None,
+        descriptors: Sequence[int] = (),
     ) -> None:
         self._commands = commands
         self._drain = drain
@@ -81,6 +82,8 @@ class Supervisor:
         self._folder = folder
         self._sources = sources
         self._output = output
+        self._descriptors = descriptors
+        """File descriptors that every child inherits."""
         self._children: dict[int, _Child] = {}
         self._reason = 0
         """Exit code of the child that made the supervisor stop; the other children may exit with another one."""
@@ -176,7 +179,7 @@ class Supervisor:
                 stderr=self._output,
                 env={**self._environment, REPORT_PIPE: str(write_end)},
                 cwd=self._folder,
-                pass_fds=(write_end,),
+                pass_fds=(write_end, *self._descriptors),
                 start_new_session=True,  # a Ctrl-C in the terminal reaches children once, through the supervisor
             )
         except BaseException:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import psycopg
 import pytest
@@ -106,7 +110,7 @@ def test_dev_runs_an_app_with_a_database_of_its_own(folder: Path) -> None:
         assert ran(dsn) == "good day"
 
         dev.send(signal.SIGINT)
-        assert dev.ends() == 0
+        assert dev.ends() == 0, dev.output
         assert not note.exists()
 
 
@@ -117,7 +121,37 @@ def test_dev_uses_the_database_it_is_given(database: Database, tmp_path: Path) -
         dev.says("starts", 30)
         assert not (tmp_path / ".howdah").exists()
         dev.send(signal.SIGTERM)
-        assert dev.ends() == 0
+        assert dev.ends() == 0, dev.output
+
+
+def test_the_dashboard_of_dev_has_its_port_before_it_starts_and_while_it_restarts(
+    database: Database, tmp_path: Path
+) -> None:
+    program = "from howdah import Howdah\napp = Howdah()\n@app.task\nasync def greet(): ...\n"
+    (tmp_path / "own.py").write_text(program)
+
+    with Command("dev", "-a", "own:app", "--schema", "fresh", dsn=database.dsn, folder=tmp_path) as dev:
+        dev.says("Ctrl-C", 30)
+        found = re.search(r"http://\S+", dev.output)
+        assert found
+        assert shown(found[0])
+        (tmp_path / "own.py").write_text(program + "\n")
+        dev.says("changed; restarting")
+        while dev.output.count("starts: ") < 2:
+            socket.create_connection(("127.0.0.1", urlsplit(found[0]).port)).close()
+            time.sleep(0.02)
+        eventually(lambda: shown(found[0]))
+
+        dev.send(signal.SIGTERM)
+        assert dev.ends() == 0, dev.output
+
+
+def shown(address: str) -> bool:
+    """Whether a page is served; a server that stops may reset what it has accepted."""
+    try:
+        return bool(urlopen(address, timeout=60).status == 200)
+    except ConnectionResetError:
+        return False
 
 
 def ran(dsn: str) -> Any:

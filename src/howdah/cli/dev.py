@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
@@ -35,8 +35,6 @@ from howdah.worker.options import WorkerOptions
 FOLDER = Path(".howdah")
 START_TIMEOUT = 30.0
 """Seconds to wait for the database."""
-BROWSER_POLL = 0.1
-"""Seconds between two attempts to reach the dashboard, before a browser is opened."""
 WORKER = (sys.executable, "-m", "howdah", "worker")
 DASHBOARD = (sys.executable, "-m", "howdah.cli.dev")
 """The dashboard of the app alone: this module, run as a program."""
@@ -62,15 +60,25 @@ def dev(target: Target) -> None:
         asyncio.run(_prepare(database))
         worker = _flags(target, "dsn", "queues", "slots", "metrics")
         commands = [[*WORKER, "-a", name, *worker, "--grace", f"{options.grace:g}"]]
-        if options.dashboard:
-            port, address = _dashboard_port(options.port)
-            commands.append([*DASHBOARD, "-a", name, *_flags(target, "dsn"), "--port", str(port)])
-            click.echo(f"dashboard {click.style(address, bold=True)}")
+        # held by this process, so that the dashboard has the same port after each restart
+        sockets = take_port(options.port) if options.dashboard else []
+        if sockets:
+            descriptors = [word for each in sockets for word in ("--descriptor", str(each.fileno()))]
+            commands.append([*DASHBOARD, "-a", name, *_flags(target, "dsn"), *descriptors])
+            click.echo(f"dashboard {click.style(address_of(sockets), bold=True)}")
         click.echo(f"database  {database.dsn if options.show_dsn else description}, schema {database.schema}")
         click.echo(f"enqueue   howdah enqueue -a {name} KIND …   (in this folder, in another terminal)")
         click.echo("stop      Ctrl-C")
         environment = {**os.environ, "HOWDAH_DSN": database.dsn, "HOWDAH_SCHEMA": database.schema}
-        finish(asyncio.run(_run(commands, environment, address if options.dashboard and options.open else None)))
+        if sockets and options.open:
+            browse(address_of(sockets))
+        supervisor = Supervisor(
+            commands,
+            environment=environment,
+            sources=SourceFiles(Path.cwd()),
+            descriptors=[each.fileno() for each in sockets],
+        )
+        finish(asyncio.run(supervise(supervisor)))
 
 
 @contextmanager
@@ -132,48 +140,16 @@ async def _prepare(database: Database) -> None:
         await migrate.migrate(database)
 
 
-def _dashboard_port(port: int | None) -> tuple[int, str]:
-    """Return the port of the dashboard, the same after each restart."""
-    sockets = take_port(port)
-    try:
-        return sockets[0].getsockname()[1], address_of(sockets)
-    finally:
-        for each in sockets:
-            each.close()
-
-
-async def _run(commands: list[list[str]], environment: dict[str, str], address: str | None) -> int:
-    opening = asyncio.create_task(_open_browser(address)) if address else None
-    try:
-        return await supervise(Supervisor(commands, environment=environment, sources=SourceFiles(Path.cwd())))
-    finally:
-        if opening:
-            opening.cancel()
-
-
-async def _open_browser(address: str) -> None:
-    """Open a browser when the dashboard responds."""
-    url = urlsplit(address)
-    while True:
-        try:
-            _, writer = await asyncio.open_connection(url.hostname, url.port)
-        except OSError:
-            await asyncio.sleep(BROWSER_POLL)
-        else:
-            writer.close()
-            browse(address)
-            return
-
-
 @click.command()
 @targeted
-@click.option("--port", type=int, required=True)
-def local_dashboard(target: Target, port: int) -> None:
-    """Serve the dashboard of an app to this machine, until a signal."""
+@click.option("--descriptor", "descriptors", type=int, multiple=True, required=True)
+def local_dashboard(target: Target, descriptors: tuple[int, ...]) -> None:
+    """Serve the dashboard of an app on sockets that the parent process listens on, until a signal."""
     settings = target.settings()
     configure_logs(settings)
     try:
-        asyncio.run(_serve_dashboard(target.app(), port, settings.of(ServeOptions).trace_url))
+        sockets = [socket.socket(fileno=each) for each in descriptors]
+        asyncio.run(_serve_dashboard(target.app(), sockets, settings.of(ServeOptions).trace_url))
     except Exception as error:
         known = explain(error)
         if known is None:
@@ -182,12 +158,12 @@ def local_dashboard(target: Target, port: int) -> None:
         sys.exit(known[1])
 
 
-async def _serve_dashboard(app: Howdah, port: int, trace_url: str | None) -> None:
+async def _serve_dashboard(app: Howdah, sockets: list[socket.socket], trace_url: str | None) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     on_signals(stop.set, stop.set)
     report_to_parent(LISTENS)
     follow_parent(lambda: loop.call_soon_threadsafe(stop.set))
-    async with serve_dashboard(app, take_port(port), trace_url):
+    async with serve_dashboard(app, sockets, trace_url):
         report_to_parent(READY)
         await stop.wait()
     await app.close()
