@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 
 import pytest
@@ -43,6 +44,23 @@ async def test_writes_follow_ups_and_completion_commit_together(app, conn, ledge
     assert await ledger() == [(17, "charged")]
     assert await conn.fetchval("select count(*) from howdah.jobs where kind = 'ship' and state = 'queued'") == 2
     assert await conn.fetchval("select count(*) from howdah.lease") == 0
+
+
+@pytest.mark.parametrize("result", [None, 17, "it's", "$q$ $qq", "\\' \\u0000 \\", "$q", {"ü": ["\U0001f418", "$$"]}])
+async def test_completion_and_commit_are_one_round_trip(app, conn, result):
+    sent = []
+
+    @app.task(transactional=True)
+    async def answer(tx: Transaction) -> object:
+        tx.connection.add_query_logger(lambda record: sent.append(record.query))
+        return result
+
+    made = await answer.enqueue()
+    await drain(app)
+
+    row = await job(conn, made.id)
+    assert (row["state"], json.loads(row["result"] or b"null")) == ("done", result)
+    assert [text.startswith("select") and text.endswith("; commit") for text in sent] == [True]
 
 
 async def test_a_failure_leaves_nothing_but_its_record(app, conn, ledger):

@@ -20,7 +20,7 @@ from howdah.job import Job
 from howdah.jobs.hold import Holds
 from howdah.outcome import Ack, Outcome
 from howdah.postgres.database import UNCERTAIN, Session
-from howdah.postgres.sql import columns, render
+from howdah.postgres.sql import columns, dollar_quoted, render
 from howdah.postgres.transaction import transact_uncharged
 from howdah.redact import LONGEST_MESSAGE, keep
 from howdah.store import Transaction
@@ -262,7 +262,7 @@ def array(numbers: list[int]) -> str:
 
 
 NUMBERS = "(%d, %d, %d, %d, %d)"
-PARAMETERS = "($1, $2, $3, $4, $5, $6)"
+WITH_RESULT = "(%d, %d, %d, %d, %d, %s)"
 
 
 class TransactionalAck:
@@ -285,12 +285,12 @@ class TransactionalAck:
             started = time.perf_counter_ns()  # the wait for a connection is not handler time
             return await body(tx)
 
-        async def finish(conn: Any, result: bytes | None) -> str | None:
+        async def finish(_: Any, result: bytes | None) -> str:
             values = (self._node, job.token, job.id, job.attempt, (time.perf_counter_ns() - started) // 1000)
-            if result is None:  # numbers need no parameters, so that the ack is sent together with COMMIT
+            # without parameters, so that the ack is sent together with COMMIT
+            if result is None:
                 return ack + NUMBERS % values
-            await conn.execute(ack + PARAMETERS, *values, result)
-            return None
+            return ack + WITH_RESULT % (*values, dollar_quoted(result.decode()))
 
         try:
             await transact_uncharged(self._pool, self._idle, begin, finish)

@@ -50,6 +50,18 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def dollar_quoted(text: str) -> str:
+    """Quote one text literal whatever ``standard_conforming_strings`` says of its backslashes.
+
+    >>> dollar_quoted("it's"), dollar_quoted("$q$")
+    ("$q$it's$q$", '$qq$$q$$qq$')
+    """
+    tag = "$q$"
+    while tag in f"{text}$":  # the end of the text and the tag may make another tag
+        tag = f"${'q' * (len(tag) - 1)}$"
+    return f"{tag}{text}{tag}"
+
+
 def render(text: str, names: Mapping[str, str]) -> str:
     """Replace the placeholders of a statement by quoted identifiers.
 
