@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, Literal, TypeVar, Unpack, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, Unpack
 
 from howdah import contrib, telemetry
 from howdah.arguments import LARGEST
 from howdah.clients import ClientsByLoop
 from howdah.contrib import is_native
 from howdah.diagnose.why import Why
-from howdah.errors import ArgumentError, ConfigError
+from howdah.errors import ConfigError
 from howdah.events.append import ForeignAppender
 from howdah.events.consumer import Consumer, ConsumerSettings, options_of
 from howdah.events.consumers import NodeConsumers
 from howdah.events.event import EventTypes
 from howdah.events.log import Log
-from howdah.handler import Executor, Handler
+from howdah.handler import Handler
 from howdah.job import Enqueued, NewJob
 from howdah.jobs.admin import Admin
 from howdah.jobs.enqueue import ForeignEnqueue
@@ -31,18 +31,18 @@ from howdah.node.registry import DatabaseContext, DatabaseRegistry
 from howdah.postgres import migrate
 from howdah.postgres.database import Database, dsn_from_environment
 from howdah.redact import Hook, Redact
-from howdah.retry import Retries
 from howdah.store import Transaction
 from howdah.table.options import TableOptions, TableSettings
 from howdah.table.table import Table
-from howdah.task import P, R, Task, TaskSettings
+from howdah.task import Task, TaskSettings
+from howdah.task_registry import TaskRegistry
 from howdah.webhooks.relay import Webhooks
 from howdah.worker.options import WorkerOptions
 
 H = TypeVar("H")
 
 
-class Howdah:
+class Howdah(TaskRegistry):
     """Background work of an application on its PostgreSQL database: tasks, tables, consumers, schedules, webhooks."""
 
     def __init__(
@@ -85,74 +85,7 @@ class Howdah:
         )
         """The event log: append to it, read it, wait for its consumers."""
 
-    # ---------------------------------------------------------------- tasks
-
-    @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
-
-    @overload
-    def task(
-        self,
-        *,
-        transactional: Literal[True],
-        name: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        max_attempts: int = 5,
-        timeout: float | None = None,
-        requires: Sequence[str] = (),
-        cost: int = 1,
-        retry: Retries | None = None,
-    ) -> Callable[[Callable[Concatenate[Transaction, P], Awaitable[R]]], Task[P, Awaitable[R]]]: ...
-
-    @overload
-    def task(
-        self,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        max_attempts: int = 5,
-        timeout: float | None = None,
-        requires: Sequence[str] = (),
-        cost: int = 1,
-        retry: Retries | None = None,
-        executor: Executor | None = None,
-        transactional: Literal[False] = False,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
-
-    def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]
-        """Make a function a task. Its kind is the function's name unless ``name`` says otherwise.
-
-        ``transactional``: the first parameter is a :class:`Transaction`; its writes and the
-        completion of the job are one commit.
-        """
-        if function is not None:
-            return self._register(function)
-        return lambda decorated: self._register(decorated, **options)
-
-    def _register(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        retry: Retries | None = None,
-        executor: Executor | None = None,
-        transactional: bool = False,
-        cost: int = 1,
-        **settings: Any,
-    ) -> Task[..., Any]:
-        kind = name or function.__name__
-        handler = Handler(kind, function, executor=executor, transactional=transactional, retries=retry, cost=cost)
-        if kind in self.tasks or kind in self._own:
-            raise ConfigError(f"two tasks are named {kind!r}; give one of them name=…")
-        task: Task[..., Any] = Task(self, handler, TaskSettings(**settings), largest=self._largest)
-        try:
-            task.check()
-        except (ArgumentError, TypeError) as error:
-            raise ConfigError(f"invalid settings for task {kind!r}: {error}") from None
-        self.tasks[kind] = task
-        return task
+    # ---------------------------------------------------------------- tasks, schedules and tables
 
     def _bring(self, handler: Handler) -> Task[..., Any]:
         task = self._own[handler.kind] = Task(self, handler, TaskSettings(), largest=self._largest)

@@ -11,9 +11,10 @@ import asyncpg
 import msgspec
 
 from howdah.job import Job
-from howdah.jobs.ack import AckRecorder, TransactionalAck
+from howdah.jobs.ack import AckRecorder
 from howdah.jobs.hold import Holds
 from howdah.jobs.labels import expand, had
+from howdah.jobs.transact import TransactionalAck
 from howdah.jobs.wakeup import SharedConnections, Wakeup, channel
 from howdah.node.heartbeat import ALL, Contact, Judged
 from howdah.outcome import Ack

@@ -1,0 +1,89 @@
+"""Declares the tasks of an application: ``@app.task``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Concatenate, Literal, overload
+
+from howdah.errors import ArgumentError, ConfigError
+from howdah.handler import Executor, Handler
+from howdah.retry import Retries
+from howdah.store import Transaction
+from howdah.task import Enqueuer, P, R, Task, TaskSettings
+
+
+class TaskRegistry(Enqueuer):
+    """The tasks of an application, by kind; a part of :class:`Howdah`."""
+
+    tasks: dict[str, Task[..., Any]]
+    _own: dict[str, Task[..., Any]]
+    """Built-in tasks."""
+    _largest: int
+    """Largest payload in bytes."""
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        *,
+        transactional: Literal[True],
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        max_attempts: int = 5,
+        timeout: float | None = None,
+        requires: Sequence[str] = (),
+        cost: int = 1,
+        retry: Retries | None = None,
+    ) -> Callable[[Callable[Concatenate[Transaction, P], Awaitable[R]]], Task[P, Awaitable[R]]]: ...
+
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        max_attempts: int = 5,
+        timeout: float | None = None,
+        requires: Sequence[str] = (),
+        cost: int = 1,
+        retry: Retries | None = None,
+        executor: Executor | None = None,
+        transactional: Literal[False] = False,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]
+        """Make a function a task. Its kind is the function's name unless ``name`` says otherwise.
+
+        ``transactional``: the first parameter is a :class:`Transaction`; its writes and the
+        completion of the job are one commit.
+        """
+        if function is not None:
+            return self._register(function)
+        return lambda decorated: self._register(decorated, **options)
+
+    def _register(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        retry: Retries | None = None,
+        executor: Executor | None = None,
+        transactional: bool = False,
+        cost: int = 1,
+        **settings: Any,
+    ) -> Task[..., Any]:
+        kind = name or function.__name__
+        handler = Handler(kind, function, executor=executor, transactional=transactional, retries=retry, cost=cost)
+        if kind in self.tasks or kind in self._own:
+            raise ConfigError(f"two tasks are named {kind!r}; give one of them name=…")
+        task: Task[..., Any] = Task(self, handler, TaskSettings(**settings), largest=self._largest)
+        try:
+            task.check()
+        except (ArgumentError, TypeError) as error:
+            raise ConfigError(f"invalid settings for task {kind!r}: {error}") from None
+        self.tasks[kind] = task
+        return task
