@@ -80,6 +80,10 @@ begin
     grant execute on function howdah.begin_run, howdah.server_run, howdah.check_run, howdah.log_identity,
         howdah.declares_other_filter, howdah.declarers to howdah_read;
 
+    if to_regproc('howdah.enqueue_own') is not null then                -- since 0.3
+        revoke execute on function howdah.enqueue_own from howdah_fleet;
+    end if;
+
     grant select, insert, update, delete on all tables in schema howdah to howdah_worker, howdah_fleet;
     grant select on all tables in schema howdah to howdah_read;
     grant select on all sequences in schema howdah to howdah_worker, howdah_fleet, howdah_read;

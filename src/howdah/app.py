@@ -17,7 +17,7 @@ from howdah.events.consumers import NodeConsumers
 from howdah.events.event import EventTypes
 from howdah.events.log import Log
 from howdah.handler import Handler
-from howdah.job import Enqueued, NewJob
+from howdah.job import PLATFORM_QUEUE, Enqueued, NewJob
 from howdah.jobs.admin import Admin
 from howdah.jobs.enqueue import ForeignEnqueue
 from howdah.jobs.schedule import Missed, Schedule
@@ -88,7 +88,8 @@ class Howdah(TaskRegistry):
     # ---------------------------------------------------------------- tasks, schedules and tables
 
     def _bring(self, handler: Handler) -> Task[..., Any]:
-        task = self._own[handler.kind] = Task(self, handler, TaskSettings(), largest=self._largest)
+        settings = TaskSettings(queue=PLATFORM_QUEUE)
+        task = self._own[handler.kind] = Task(self, handler, settings, largest=self._largest)
         return task
 
     def schedule(self, name: str, job: NewJob, *, cron: str, zone: str = "UTC", missed: Missed = "once") -> Schedule:

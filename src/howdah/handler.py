@@ -10,8 +10,8 @@ from typing import Any, Literal
 import msgspec
 
 from howdah.arguments import Arguments
-from howdah.errors import ConfigError
-from howdah.job import LONGEST_NAME, Job
+from howdah.errors import ConfigError, Poison
+from howdah.job import LONGEST_NAME, PLATFORM_PREFIX, PLATFORM_QUEUE, Job
 from howdah.outcome import Ack
 from howdah.redact import handler_secrets, spellings
 from howdah.retry import Backoff, Retries
@@ -41,6 +41,8 @@ class Handler:
         cost: int = 1,
     ) -> None:
         check_name("kind", kind)
+        if kind.startswith(PLATFORM_PREFIX) and not isinstance(self, PlatformHandler):
+            raise ConfigError(f"names that start with {PLATFORM_PREFIX!r} are reserved, got {kind!r}; choose another")
         if not isinstance(cost, int) or isinstance(cost, bool) or cost < 1:
             raise ConfigError(f"the cost of task {kind!r} must be a whole number of slots of at least 1, got {cost!r}")
         self.cost = cost
@@ -77,6 +79,20 @@ class Handler:
 
     def __repr__(self) -> str:
         return f"Handler({self.kind!r}, {self.executor})"
+
+
+class PlatformHandler(Handler):
+    """A handler of Howdah itself. It runs only jobs of the reserved queue.
+
+    A job of such a kind in another queue was not enqueued by Howdah, and could ask for anything.
+    """
+
+    def call(self, job: Job, extra: Mapping[str, Any] | None = None) -> Any:
+        if job.queue != PLATFORM_QUEUE:
+            raise Poison(
+                f"jobs of kind {self.kind!r} run only in queue {PLATFORM_QUEUE!r}, this one is in {job.queue!r}"
+            )
+        return super().call(job, extra)
 
 
 def keep_secret(job: Job, secrets: Sequence[str] = ()) -> None:

@@ -14,6 +14,10 @@ from howdah.secrets import MARK
 
 LONGEST_NAME = 100
 """Characters of the name of a kind, a queue and other things that are declared."""
+PLATFORM_PREFIX = "howdah:"
+"""Kinds with this prefix are Howdah's own; they cannot be enqueued over HTTP, in SQL or by the command line."""
+PLATFORM_QUEUE = "howdah"
+"""The only queue from which jobs of such kinds run."""
 
 
 class State(StrEnum):
@@ -117,6 +121,10 @@ class NewJob(msgspec.Struct, gc=False, kw_only=True):
         for what, name in (("kind", self.kind), ("queue", self.queue)):
             if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
                 raise ArgumentError(f"{what} must be 1 to {LONGEST_NAME} printable characters, got {name!r}")
+        if self.kind.startswith(PLATFORM_PREFIX) and self.queue != PLATFORM_QUEUE:
+            raise ArgumentError(
+                f"kind {self.kind!r} is Howdah's own and runs only in queue {PLATFORM_QUEUE!r}, got {self.queue!r}"
+            )
         if not -100 <= self.priority <= 100:
             raise ArgumentError(f"priority must be from -100 to 100, got {self.priority!r}")
         if not 1 <= self.max_attempts <= 1000:

@@ -36,8 +36,12 @@ def declared(database):
 def test_webhooks_are_listed_with_what_waits_for_them(howdah, declared, direct):
     with psycopg.connect(direct.dsn, autocommit=True) as conn:
         conn.execute("select howdah.note('job.failed', '{}', 'other')")
-        conn.execute("select howdah.enqueue('howdah:webhook:chat', queue => 'howdah')")
-        conn.execute("select howdah.enqueue('howdah:webhook:chat', queue => 'howdah', delay => 60)")
+        conn.execute("select howdah.enqueue_own('howdah:webhook:chat', '{}', 5, 60) from generate_series(1, 2)")
+        conn.execute(
+            """with one as (delete from howdah.ready where lo = (select max(lo) from howdah.ready) returning *)
+            insert into howdah.later (id, due_at, priority, attempt, queue, kind)
+            select lo, now() + interval '1 minute', priority, 0, queue, kind from one"""
+        )
 
     chat, ops = json.loads(howdah("webhooks", "list", "--json").stdout)
     assert (ops["name"], ops["host"], ops["queues"], ops["notices"]) == ("ops", "hooks.example.com", ["mail"], 0)

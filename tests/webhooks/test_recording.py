@@ -7,6 +7,8 @@ import json
 import pytest
 
 from howdah import Backoff, Cancel, Event, Howdah, NewEvent, Poison, Snooze
+from howdah.handler import PlatformHandler
+from howdah.job import NewJob
 from howdah.maintenance.pruner import Pruner, Retention
 from howdah.webhooks.relay import Relay
 from howdah.webhooks.webhook import Webhook
@@ -219,11 +221,11 @@ async def test_what_is_rolled_back_is_not_told(app, conn, maintenance):
 async def test_a_delivery_that_fails_is_no_news(app, conn, maintenance):
     await declare(app)
 
-    @app.task(name="howdah:webhook:elsewhere")
     async def deliver() -> None:
         raise Poison("410")
 
-    failed = await deliver.enqueue()
+    app._bring(PlatformHandler("howdah:webhook:elsewhere", deliver))
+    failed = await app.enqueue(NewJob(kind="howdah:webhook:elsewhere", queue="howdah"))
     await drain(app)
     assert await _is(conn, failed.id, "failed")
     assert await notices(conn) == []

@@ -181,7 +181,7 @@ async def test_every_webhook_has_its_own_patience_and_queues(app, watch, nap):
 
 async def test_deliveries_that_wait_are_no_standstill_to_deliver(watch, conn):
     looking = watch()
-    await conn.execute("select howdah.enqueue('howdah:webhook:ops', queue => 'howdah')")
+    await conn.execute("select howdah.enqueue_own('howdah:webhook:ops', '{}', 5, 60)")
     await looking.check()
     assert await looking.check(minutes=60) == []
 

@@ -13,7 +13,7 @@ from howdah import Howdah, Poison, Snooze
 from howdah.webhooks import delivery, relay
 from howdah.webhooks.delivery import Notice, WebhookSender
 from howdah.webhooks.post import OutboundClient
-from howdah.webhooks.webhook import KIND, QUEUE, Webhook
+from howdah.webhooks.webhook import KIND, Webhook
 from kit.node import eventually, node
 from kit.serve_process import free_port
 from kit.webhook_receiver import Receiver
@@ -97,7 +97,7 @@ async def test_deliveries_of_a_webhook_no_node_knows_any_more_hold_up_nobody(app
             assert was in statement
             statement = statement.replace(was, now)
         relaying._sql = {**relaying._sql, "relay": statement}
-    await conn.execute("select howdah.enqueue($1, queue => $2) from generate_series(1, 130)", KIND + "renamed", QUEUE)
+    await conn.execute("select howdah.enqueue_own($1, '{}', 5, 60) from generate_series(1, 130)", KIND + "renamed")
     await note(conn, "ops", 10)
 
     expected = 10 if guarded else 0

@@ -18,7 +18,7 @@ from howdah.cli.parameters import DURATION, as_json
 from howdah.cli.selection import filtering
 from howdah.cli.target import Target, run, targeted
 from howdah.errors import ArgumentError, HowdahError
-from howdah.job import Enqueued, NewJob, State
+from howdah.job import PLATFORM_PREFIX, Enqueued, NewJob, State
 from howdah.jobs.rows import AttemptRow, Failures, JobPage, JobRow, shown
 from howdah.jobs.search import Filter
 from howdah.postgres import migrate
@@ -220,9 +220,13 @@ async def create_job(
     target: Target, kind: str, arguments: Any, meta: dict[str, Any] | None, given: dict[str, Any]
 ) -> Enqueued:
     """Enqueue the job, validated by its task if an app is given."""
+    if kind.startswith(PLATFORM_PREFIX):
+        raise ArgumentError(
+            f"kinds that start with {PLATFORM_PREFIX!r} are Howdah's own and cannot be enqueued; `howdah prune` prunes"
+        )
     if target.settings().app is not None:
         app = target.app()
-        job = validated({**app.tasks, app.prune.kind: app.prune}, kind, arguments, meta, given)
+        job = validated(app.tasks, kind, arguments, meta, given)
     else:
         if not isinstance(arguments, dict):
             raise ArgumentError('arguments by position need the app (-a): give an object, {"name": value}')

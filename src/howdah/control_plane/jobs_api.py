@@ -14,6 +14,7 @@ from howdah.control_plane.errors import RequestRejected, invalid, unknown
 from howdah.control_plane.reports import json_or_none
 from howdah.errors import ArgumentError, ConfigError
 from howdah.handler import check_name
+from howdah.job import PLATFORM_PREFIX
 from howdah.jobs.rows import JobRow, shown
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
@@ -126,6 +127,9 @@ class JobsApi:
 
     async def enqueue(self, caller: Caller, body: m.EnqueueRequest) -> m.EnqueueResponse:
         """Enqueue one job; its arguments are checked if the application knows its kind."""
+        if body.kind.startswith(PLATFORM_PREFIX):
+            message = f"kinds that start with {PLATFORM_PREFIX!r} are Howdah's own and cannot be enqueued"
+            raise RequestRejected(403, "FORBIDDEN", message, field="kind")
         task = self._app.tasks.get(body.kind)
         given = {name: value for name in SETTINGS if (value := getattr(body, name)) is not None}
         settings = replace(task.settings if task else TaskSettings(), **given)

@@ -17,6 +17,7 @@ from howdah.control_plane.table_queue import RemoteTableQueue
 from howdah.control_plane.tokens import fingerprint, make
 from howdah.errors import ConfigError
 from howdah.handler import check_label, check_name
+from howdah.job import PLATFORM_PREFIX
 from howdah.jobs.labels import expand, labels_of
 from howdah.loops import Outage
 from howdah.node.registry import new_node
@@ -206,6 +207,8 @@ def _check_registration(caller: Caller, body: m.RegisterRequest, needs_database:
     _check("version", check_name, "version", body.version or "-")
     for kind in body.kinds:
         _check("kinds", check_name, "kind", kind)
+        if kind.startswith(PLATFORM_PREFIX):
+            raise invalid(f"kinds that start with {PLATFORM_PREFIX!r} run only on nodes with the database", "kinds")
     for label in body.labels:
         _check("labels", check_label, label)
     for field, names in (("kinds", body.kinds), ("tables", body.tables)):

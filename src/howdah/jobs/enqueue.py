@@ -12,7 +12,7 @@ import msgspec
 from howdah import telemetry
 from howdah.contrib import WrapConnection, foreign_connection, is_native
 from howdah.errors import DatabaseUnreachable, KeyHeld
-from howdah.job import Enqueued, NewJob
+from howdah.job import PLATFORM_PREFIX, Enqueued, NewJob
 from howdah.jobs.bulk import BulkEnqueue
 from howdah.jobs.coalesce import Coalescer
 from howdah.postgres import sql
@@ -107,6 +107,8 @@ class EnqueueClient:
     async def enqueue(self, job: NewJob, conn: Any = None) -> Enqueued:
         """Enqueue one job; with ``conn``, in that connection's transaction."""
         job.check()
+        if job.kind.startswith(PLATFORM_PREFIX):  # the SQL function rejects them; a bulk writes the tables
+            return (await self.enqueue_many([job], conn))[0]
         if conn is None:
             return await (self._plain if job.key is None else self._with_key).enqueue(job)
         if isinstance(conn, Transaction):

@@ -11,13 +11,14 @@ import msgspec
 
 from howdah import telemetry
 from howdah.audit import actor
-from howdah.handler import Handler
+from howdah.handler import Handler, PlatformHandler
+from howdah.job import PLATFORM_PREFIX
 from howdah.option_types import Duration
 from howdah.options import check, option
 from howdah.postgres import sql
 from howdah.postgres.database import Database
 
-PRUNE = "howdah:prune"
+PRUNE = f"{PLATFORM_PREFIX}prune"
 
 
 def prune(database: Callable[[], Database], retention: Callable[[], Retention]) -> Handler:
@@ -31,7 +32,7 @@ def prune(database: Callable[[], Database], retention: Callable[[], Retention]) 
         pruned = await Pruner(database(), keep).prune()
         return {"partitions": pruned.partitions, "jobs": pruned.jobs}
 
-    return Handler(PRUNE, prune)
+    return PlatformHandler(PRUNE, prune)
 
 
 DAY = 86400.0

@@ -12,7 +12,7 @@ import httpx2 as httpx
 import msgspec
 
 from howdah.errors import Poison, Retry
-from howdah.handler import Handler
+from howdah.handler import Handler, PlatformHandler
 from howdah.job import current_job
 from howdah.outcome import Snooze
 from howdah.redact import scrub, shorten
@@ -73,7 +73,7 @@ class WebhookSender:
             status = await self._deliver(notice, current_job().attempt)
             return status if isinstance(status, Snooze) else {"status": status}
 
-        return Handler(self.webhook.kind, deliver, retries=BACKOFF)
+        return PlatformHandler(self.webhook.kind, deliver, retries=BACKOFF)
 
     async def send(self, notice: Notice) -> PostResponse:
         """Send a notice once; raise :class:`Undelivered` if there was no response."""

@@ -12,14 +12,15 @@ import httpx2 as httpx
 
 from howdah.errors import ConfigError
 from howdah.handler import check_name
+from howdah.job import PLATFORM_PREFIX, PLATFORM_QUEUE
 from howdah.option_types import WORDS, Duration, List, Switch, Text
 from howdah.options import named, option, options_of
 from howdah.webhooks.post import OutboundClient, PrivateAccess, is_address
 
 EVENTS = ("job.failed", "consumer.halted", "queue.stuck", "queue.moving")
-KIND = "howdah:webhook:"
+KIND = f"{PLATFORM_PREFIX}webhook:"
 """Prefix of the kind of delivery jobs, before the webhook's name: only nodes that declare the webhook claim them."""
-QUEUE = "howdah"
+QUEUE = PLATFORM_QUEUE
 CALLS_PER_WEBHOOK = 4
 """Concurrent calls of a node to one webhook: a slow receiver must not take the slots of other jobs."""
 MAX_EXTRA_SLOTS = 8

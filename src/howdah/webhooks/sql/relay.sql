@@ -27,13 +27,12 @@ taken as (
         ) found))
     returning webhook, event, at, mark, subject
 )
-select count(made.id)
+select count(made)
 from taken t
 join room on room.webhook = t.webhook
-cross join lateral {schema}.enqueue(
+cross join lateral {schema}.enqueue_own(
     kind => room.kind,
     args => json_build_object(
         'id', t.mark, 'event', t.event, 'at', to_char(t.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'subject', t.subject),
-    queue => $3,
     max_attempts => $4::int,
     timeout => $5::float8) made
