@@ -72,15 +72,19 @@ async def test_slow_is_slow_in_both_directions(own_server, proxy):
     await asyncio.sleep(0)
 
 
-async def test_mute_loses_the_answer_and_not_what_was_done(own_server, proxy):
+@pytest.mark.parametrize("way", ["execute", "fetch", "fetchrow"])
+async def test_mute_loses_the_answer_and_not_what_was_done(own_server, proxy, way):
     conn = await database(own_server, proxy).connect("claim")
     await conn.execute("drop table if exists heard; create table heard (n int)")
-    proxy.mute("claim")
+    proxy.mute("claim", statement="insert")
+    assert await conn.fetchval("select count(*) from heard") == 0
     with pytest.raises((OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)):
-        await conn.execute("insert into heard values (1)")
+        await getattr(conn, way)("insert into heard values (1) returning n")
     again = await database(own_server, proxy).connect("claim")
     assert await again.fetchval("select count(*) from heard") == 1
-    again.terminate()
+    proxy.mute("claim")
+    with pytest.raises((OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)):
+        await again.fetchval("select count(*) from heard")
 
 
 async def test_it_says_when_a_connection_of_a_role_was_answered(own_server, proxy):

@@ -24,6 +24,8 @@ Address = tuple[str, int]
 CHUNK = 65_536
 COMPLETE, READY, IDLE = b"C\0\0\0", b"Z\0\0\0\x05", b"Z\0\0\0\x05I"
 """Of PostgreSQL's messages: the heads of CommandComplete and ReadyForQuery, and the latter outside of a transaction."""
+SUSPENDED = b"s\0\0\0\x04"
+"""PortalSuspended: instead of CommandComplete when the client asked for one row and got it."""
 FLUSH = b"H\0\0\0\x04"
 """The message that ends a request to prepare a statement; nothing is done before the next."""
 QUIET = 0.3
@@ -45,8 +47,8 @@ class ProxiedConnection:
     messages: ClientMessages = field(default_factory=ClientMessages)
     dead: bool = False
     """True if no data passes any more in either direction, although the connection stays open."""
-    mute: bool = False
-    """The next answer that says something was done is lost, and the connection with it."""
+    mute: str | None = None
+    """The next answer that says that a statement that begins like this was done is lost, and the connection with it."""
     asks: bool = False
     """True if the server has not answered yet."""
 
@@ -130,11 +132,14 @@ class Proxy:
             connection.dead = True
         return len(connections)
 
-    def mute(self, role: str | None = None) -> int:
-        """Lose of every connection the next answer that says something was done. Returns how many."""
+    def mute(self, role: str | None = None, *, statement: str = "") -> int:
+        """Lose of every connection the next answer that says something was done. Returns how many.
+
+        ``statement``: only when a statement was done that begins like this.
+        """
         connections = self.of(role)
         for connection in connections:
-            connection.mute = True
+            connection.mute = statement
         return len(connections)
 
     async def answered(
@@ -163,7 +168,7 @@ class Proxy:
         """Everything passes again; what went dead is cut, as when a firewall drops its state."""
         self.dark, self.delay = False, 0.0
         for connection in list(self.connections):
-            connection.mute = False
+            connection.mute = None
             if connection.dead:
                 _reset(connection.client)
                 _reset(connection.server)
@@ -228,7 +233,8 @@ class Proxy:
     def _is_lost(self, connection: ProxiedConnection, data: bytes) -> bool:
         """Take note of what a server says; returns whether it is not to arrive."""
         if _is_done(data):
-            if connection.mute:
+            mute = connection.mute
+            if mute == "" or (mute and connection.messages.executed(mute)):
                 return True
             for awaited in self._awaited:
                 if awaited.is_it(connection, data):
@@ -258,11 +264,13 @@ class Proxy:
 
 def _is_done(data: bytes) -> bool:
     """True if a server says that something was done: a command is complete and no transaction open, or by HTTP."""
-    return (data.endswith(IDLE) and COMPLETE in data) or data.startswith(b"HTTP/")
+    return (data.endswith(IDLE) and (COMPLETE in data or SUSPENDED in data)) or data.startswith(b"HTTP/")
 
 
 def _has_effect(data: bytes) -> bool:
     """Return whether the last command of an answer was a commit, or was about rows and there were some."""
+    if COMPLETE not in data:
+        return True  # a row was asked for
     tag = data[data.rindex(COMPLETE) + len(COMPLETE) + 1 :].partition(b"\0")[0]
     return tag == b"COMMIT" or (tag[-1:].isdigit() and not tag.endswith(b" 0"))
 

@@ -11,6 +11,8 @@ from howdah_lab.torture.faults.fault import Fault, Inject
 
 SOON = 5.0
 """Seconds after which work must continue after connections were reset."""
+MUTED_AGAIN = 0.05
+"""Seconds after which new connections are muted, too."""
 NOTICED = 15.0
 """Seconds after which a dead connection is noticed."""
 
@@ -26,13 +28,20 @@ async def cut(context: RunContext) -> None:
 
 
 async def mute(context: RunContext) -> None:
-    """On every connection the next reply to a completed command is lost, and the connection with it."""
+    """On every connection the next reply to a completed command is lost, and the connection with it.
+
+    Then for a while every reply to an enqueue: what a client asks for again meets what it has asked for before.
+    """
     injection = context.record_injection(
         "lose the answers", *context.processes.of("worker"), shows="processes", within=SOON
     )
     context.proxy.mute()
     context.http_proxy.mute()
-    await context.rest(0.5, 1.5)
+    await context.rest(0.2, 0.5)
+    resting = asyncio.ensure_future(context.rest(0.5, 1))
+    while not resting.done():
+        context.proxy.mute(statement="-- enqueue")
+        await asyncio.wait([resting], timeout=MUTED_AGAIN)
     context.proxy.restore()
     context.http_proxy.restore()
     context.record_undone(injection)
