@@ -40,6 +40,8 @@ class RegisteredWorker(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool
     revoked: bool
     """True if the token it registered with was revoked or has expired."""
+    token_queues: Sequence[str] | None = None
+    """Queues and tables that this token is valid for; ``None``: all."""
 
 
 class Caller(NamedTuple):
@@ -65,8 +67,21 @@ class Caller(NamedTuple):
         return scope in self.scopes or "admin" in self.scopes
 
     def may_use(self, queue: str) -> bool:
-        """Return whether the token is valid for a queue, with or without labels."""
-        return self.queues is None or queue in self.queues or queue.split("+")[0] in self.queues
+        """Return whether the token is valid for a queue, with or without labels, or for a table."""
+        return is_allowed(queue, self.queues)
+
+    def may_manage(self, queues: Sequence[str] | None, tables: Sequence[str]) -> bool:
+        """Return whether the token is valid for all that a worker with these queues and tables may work on."""
+        return self.queues is None or (queues is not None and all(map(self.may_use, (*queues, *tables))))
+
+
+def is_allowed(name: str, queues: Sequence[str] | None) -> bool:
+    """Return whether a queue or table is among the queues of a token; labels after ``+`` do not count.
+
+    >>> is_allowed("mail", None), is_allowed("builds+gpu", ["builds"]), is_allowed("mail", ["builds"])
+    (True, True, False)
+    """
+    return queues is None or name in queues or name.split("+")[0] in queues
 
 
 ANONYMOUS = Caller("everybody", frozenset({"admin"}), None, None)

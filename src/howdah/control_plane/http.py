@@ -138,11 +138,11 @@ class HttpApi:
             case "complete" | "fail" | "say" | "note_run":
                 return await getattr(work, route.verb)(node, job, body)
             case "drain":
-                return await workers.drain(id, itself=node is not None)
+                return await workers.drain(caller, id)
             case "leave" | "worker":
-                return await getattr(workers, route.verb)(id)
+                return await getattr(workers, route.verb)(caller, id)
             case "workers":
-                return await workers.workers(request.query_params.get("status"))
+                return await workers.workers(caller, request.query_params.get("status"))
             case "enqueue":
                 return await jobs.enqueue(caller, body)
             case "job":

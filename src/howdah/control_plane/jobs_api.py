@@ -210,13 +210,13 @@ class JobsApi:
         return RunList(runs=[RunInfo(**row) for row in rows])
 
     async def stats(self, caller: Caller) -> StatsResponse:
-        """Return the jobs of the queues that the caller may use, and the nodes by state."""
+        """Return the jobs of the queues that the caller may use, and by state the nodes that serve one of them."""
         queues = [
             QueueStats(queue=row.name, queued=row.queued, scheduled=row.scheduled, running=row.running)
             for row in await self._app.admin.queues()
             if caller.may_use(row.name)
         ]
-        rows: list[Any] = await self._session.fetch(self._sql["stats"])
+        rows: list[Any] = await self._session.fetch(self._sql["stats"], caller.queues)
         return StatsResponse(queues=queues, workers=[WorkerStats(**row) for row in rows])
 
     async def _row(self, caller: Caller, id: int) -> JobRow:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from howdah import telemetry
-from howdah.control_plane.auth import Authenticator, RegisteredWorker
+from howdah.control_plane.auth import Authenticator, RegisteredWorker, is_allowed
 from howdah.control_plane.errors import RequestRejected, invalid, stale, unknown
 from howdah.control_plane.job_queue import RemoteJobQueue
 from howdah.control_plane.reports import ack_of, json_or_none, scrub_text
@@ -198,7 +198,8 @@ class WorkApi:
 
     def _table(self, node: RegisteredWorker, name: str) -> RemoteTableQueue:
         table = self._tables.get(name)
-        if table is None or name not in node.tables:
+        # Also checked at registration; a control plane of release 0.2 did not.
+        if table is None or name not in node.tables or not is_allowed(name, node.token_queues):
             raise invalid(f"worker {node.id} did not register for a table {name!r}", "store")
         return table
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from howdah import telemetry
 from howdah.audit import AuditTrail
 from howdah.control_plane.auth import Authenticator, Caller, RegisteredWorker
@@ -121,24 +123,26 @@ class WorkersApi:
         rows = await asyncio.gather(*(self._renew_rows(node, name, body.held[name]) for name in tables))
         return m.HeartbeatResponse(status=state, fates=fates | dict(zip(tables, rows, strict=True)))
 
-    async def drain(self, id: int, *, itself: bool = False) -> WorkerInfo:
+    async def drain(self, caller: Caller, id: int) -> WorkerInfo:
         """Give a worker no more work; its running jobs finish.
 
-        ``itself``: the worker drains itself, which the audit trail does not record.
+        The audit trail does not record a worker that drains itself.
         """
+        await self._check_manages(caller, id)
         async with self._session.use() as conn, conn.transaction():
             row = await conn.fetchrow(self._sql["drain"], id)
             if row is None:
                 raise unknown(f"worker {id}")
-            if not itself and row["was"] != row["state"]:
+            if caller.node is None and row["was"] != row["state"]:
                 before, after = {"state": row["was"]}, {"state": row["state"]}
                 await self._trail.record(conn, "drain", "node", [id], before=before, after=after)
         self._auth.invalidate(id)
         self._jobs.cancel_waits(id)
-        return await self.worker(id)
+        return await self.worker(caller, id)
 
-    async def leave(self, id: int) -> None:
+    async def leave(self, caller: Caller, id: int) -> None:
         """Deregister a worker and release everything it holds, without charging an attempt."""
+        await self._check_manages(caller, id)
         tokens = await self._session.fetchval(self._sql["leases"], id)
         if tokens:
             await self._jobs.release(id, tokens)
@@ -150,19 +154,31 @@ class WorkersApi:
         if not row["gone"]:
             await self._auth.node(id, fresh=True)
 
-    async def workers(self, status: str | None = None) -> WorkerList:
-        """Return all nodes, newest first."""
+    async def workers(self, caller: Caller, status: str | None = None) -> WorkerList:
+        """Return the nodes, newest first; for a token of some queues, those that serve one of them."""
         if status is not None and status not in STATUSES:
             raise invalid(f"status must be idle, busy, draining or offline, got {status!r}", "status")
-        rows = await self._session.fetch(self._sql["workers"], None, status, MAX_WORKERS)
-        return WorkerList(workers=[WorkerInfo(**row) for row in rows])
+        rows = await self._session.fetch(self._sql["workers"], None, status, MAX_WORKERS, caller.queues)
+        return WorkerList(workers=[_visible(WorkerInfo(**row), caller) for row in rows])
 
-    async def worker(self, id: int) -> WorkerInfo:
+    async def worker(self, caller: Caller, id: int) -> WorkerInfo:
         """Return one node."""
-        rows = await self._session.fetch(self._sql["workers"], id, None, 1)
+        queues = None if caller.node else caller.queues
+        rows = await self._session.fetch(self._sql["workers"], id, None, 1, queues)
         if not rows:
             raise unknown(f"worker {id}")
-        return WorkerInfo(**rows[0])
+        return _visible(WorkerInfo(**rows[0]), caller)
+
+    async def _check_manages(self, caller: Caller, id: int) -> None:
+        """Reject a token of some queues unless the worker serves nothing else."""
+        if caller.node is not None or caller.queues is None:
+            return
+        rows = await self._session.fetch(self._sql["workers"], id, None, 1, caller.queues)
+        if not rows:
+            raise unknown(f"worker {id}")
+        if not caller.may_manage(rows[0]["queues"], rows[0]["tables"]):
+            message = f"worker {id} also serves queues or tables that the token is not valid for"
+            raise RequestRejected(403, "FORBIDDEN", message)
 
     async def _renew_jobs(self, node: RegisteredWorker, held: Sequence[m.HeldJob]) -> m.RenewalResult:
         tokens, cancel = await self._jobs.heartbeat(node.id, list({each.token for each in held}))
@@ -198,6 +214,16 @@ class WorkersApi:
         )
 
 
+def _visible(worker: WorkerInfo, caller: Caller) -> WorkerInfo:
+    """Return a node without the queues and tables that the caller's token is not valid for."""
+    if caller.node is not None or caller.queues is None:
+        return worker
+    queues = None if worker.queues is None else [each for each in worker.queues if caller.may_use(each)]
+    return msgspec.structs.replace(
+        worker, queues=queues, tables=[each for each in worker.tables if caller.may_use(each)]
+    )
+
+
 # ---------------------------------------------------------------- checks of a registration
 
 
@@ -216,6 +242,9 @@ def _check_registration(caller: Caller, body: m.RegisterRequest, needs_database:
             if name in needs_database:
                 why = needs_database[name]
                 raise invalid(f"{name!r} is not offered over HTTP, only to nodes with the database: {why}", field)
+    for table in body.tables:
+        if not caller.may_use(table):
+            raise RequestRejected(403, "FORBIDDEN", f"the token is not valid for table {table!r}", field="tables")
     queues = _allowed_queues(body.queues, caller)
     if queues is not None:
         named = (label for queue in queues for label in labels_of(queue))
