@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from itertools import count
 
+import asyncpg
 import pytest
 
 from howdah import ArgumentError, Howdah, NewJob
-from howdah.jobs.bulk import CHUNK
+from howdah.jobs.bulk import CHUNK, CHUNK_BYTES, STEP
 
 pytestmark = pytest.mark.anyio
 
@@ -98,3 +100,41 @@ async def test_jobs_of_one_task_share_nothing_that_differs(app, work, conn):
     await app.enqueue_many([one, with_meta.job(2), work.job(3)])
     rows = await conn.fetch("select args ->> 'n' as n, meta ->> 'who' as who from howdah.job order by id")
     assert {row["n"]: row["who"] for row in rows} == {"1": "first", "2": "second", "3": None}
+
+
+def large(n: int, size: int) -> NewJob:
+    return NewJob(kind="work", payload=b'{"n":%d,"text":"%s"}' % (n, b"x" * size))
+
+
+async def test_large_arguments_take_bounded_memory(app, work, conn):
+    size = 500_000
+    await app.enqueue_many([work.job(1)])  # opens the connection
+    tracemalloc.start()
+    try:
+        made = await app.enqueue_many(large(n, size) for n in range(300))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 6 * (CHUNK_BYTES + STEP * size) < 300 * size
+    ids = [each.id for each in made]
+    assert ids == await conn.fetchval("select array_agg(id order by (args ->> 'n')::int) from howdah.job where id <> 1")
+
+
+async def test_of_large_arguments_all_are_enqueued_or_none(app, work, conn):
+    jobs = [large(n, CHUNK_BYTES // 10) for n in range(3 * STEP)]
+    jobs[-1] = NewJob(kind="work", payload=b'{"n":}')  # only the server rejects it
+    with pytest.raises(asyncpg.DataError):
+        await app.enqueue_many(jobs)
+    assert await waiting(conn) == 0
+
+
+async def test_concurrent_calls_with_large_arguments_take_bounded_memory(app, conn):
+    jobs = [large(n, 1_000_000) for n in range(120)]
+    tracemalloc.start()
+    try:
+        await asyncio.gather(*map(app.enqueue, jobs))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < sum(len(job.payload) for job in jobs)
+    assert await waiting(conn) == len(jobs)

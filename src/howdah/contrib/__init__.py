@@ -6,7 +6,7 @@ A library is imported here only when the caller already has one of its connectio
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol
@@ -56,6 +56,42 @@ def foreign_connection(wrap: WrapConnection, conn: object, *, is_async: bool, ve
     if found.is_async and not is_async:
         raise ConfigError(f"{type(conn).__name__} is asynchronous; await {verb}(...) instead")
     return found
+
+
+Steps = Generator[tuple[str, dict[str, Any]], Any, list[Any]]
+"""Yields statements with their parameters, receives the rows or the error of each, and returns rows."""
+
+
+async def run_steps(conn: ForeignConnection, steps: Steps) -> list[Any]:
+    """Run the statements on an asynchronous connection."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                rows = await conn.run(*step)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(rows)
+    except StopIteration as end:
+        result: list[Any] = end.value
+        return result
+
+
+def run_steps_sync(conn: ForeignConnection, steps: Steps) -> list[Any]:
+    """Run the statements on a synchronous connection."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                rows = conn.run(*step)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(rows)
+    except StopIteration as end:
+        result: list[Any] = end.value
+        return result
 
 
 def is_native(conn: Any) -> bool:

@@ -42,10 +42,10 @@ class DjangoConnection:
         self._conn = conn
 
     def run(self, statement: str, params: Mapping[str, Any]) -> list[Any]:
-        """Run one statement and return its rows."""
+        """Run one statement and return its rows; none if it has no result."""
         with self._conn.cursor() as cursor:
             cursor.execute(percent(statement), params)
-            rows: list[Any] = cursor.fetchall()
+            rows: list[Any] = cursor.fetchall() if cursor.description else []
             return rows
 
 

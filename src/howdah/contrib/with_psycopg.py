@@ -33,10 +33,11 @@ class SyncPsycopg:
         self._conn = conn
 
     def run(self, statement: str, params: Mapping[str, Any]) -> list[Any]:
-        """Run one statement and return its rows."""
+        """Run one statement and return its rows; none if it has no result."""
         query: Any = percent(statement)
         with psycopg.Cursor(self._conn, row_factory=tuple_row) as cursor:
-            return cursor.execute(query, params).fetchall()
+            cursor.execute(query, params)
+            return cursor.fetchall() if _has_rows(cursor) else []
 
 
 class AsyncPsycopg:
@@ -48,8 +49,13 @@ class AsyncPsycopg:
         self._conn = conn
 
     async def run(self, statement: str, params: Mapping[str, Any]) -> list[Any]:
-        """Run one statement and return its rows."""
+        """Run one statement and return its rows; none if it has no result."""
         query: Any = percent(statement)
         async with psycopg.AsyncCursor(self._conn, row_factory=tuple_row) as cursor:
             await cursor.execute(query, params)
-            return await cursor.fetchall()
+            return await cursor.fetchall() if _has_rows(cursor) else []
+
+
+def _has_rows(cursor: Any) -> bool:
+    # in a pipeline the description comes with the rows; all statements that are sent there have some
+    return cursor.description is not None or cursor.connection.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF

@@ -39,10 +39,11 @@ class SyncSQLAlchemy:
         self._is_session = is_session
 
     def run(self, statement: str, params: Mapping[str, Any]) -> list[Any]:
-        """Run one statement and return its rows."""
+        """Run one statement and return its rows; none if it has no result."""
         conn = self._conn.connection() if self._is_session else self._conn
         _check(conn)
-        return list(conn.execute(text(colon(statement)), params))
+        result = conn.execute(text(colon(statement)), params)
+        return list(result) if result.returns_rows else []
 
 
 class AsyncSQLAlchemy:
@@ -55,10 +56,11 @@ class AsyncSQLAlchemy:
         self._is_session = is_session
 
     async def run(self, statement: str, params: Mapping[str, Any]) -> list[Any]:
-        """Run one statement and return its rows."""
+        """Run one statement and return its rows; none if it has no result."""
         conn = await self._conn.connection() if self._is_session else self._conn
         _check(conn)
-        return list(await conn.execute(text(colon(statement)), params))
+        result = await conn.execute(text(colon(statement)), params)
+        return list(result) if result.returns_rows else []
 
 
 def _check(conn: Any) -> None:

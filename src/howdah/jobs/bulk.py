@@ -36,6 +36,7 @@ WRITTEN = {
 }
 """The columns of the table besides the id, with the attribute written to each."""
 
+_payload, _meta = attrgetter("payload"), attrgetter("meta")
 fresh = partial(tuple.__new__, Enqueued)  # Enqueued(...) without the call of its Python constructor
 
 
@@ -218,8 +219,15 @@ def _runs(ids: Sequence[int], queue: str, kind: str, priority: int) -> Iterator[
 
 
 CHUNK = 2500
-STEP = 250
-"""Jobs taken from the iterable before the event loop may send what is pending."""
+CHUNK_BYTES = 8_000_000
+"""Bytes of arguments and metadata of a chunk: it is in memory several times, and sent within the command timeout."""
+STEP = 25
+"""Jobs taken from the iterable at once; a chunk has at most so many jobs more than fit into its bytes."""
+
+
+def size_of(jobs: Sequence[NewJob]) -> int:
+    """Return the bytes of the arguments and metadata of jobs."""
+    return sum(map(len, map(_payload, jobs))) + sum(map(len, filter(None, map(_meta, jobs))))
 
 
 class BulkEnqueue:
@@ -237,12 +245,12 @@ class BulkEnqueue:
         """
         made: list[Enqueued] = []
         rest = iter(jobs)
-        chunk = list(islice(rest, CHUNK))
+        chunk, more = await _take(rest)
         async with conn.transaction():
-            while len(chunk) == CHUNK:
+            while more:
                 sending = asyncio.create_task(self._send(conn, JobColumns(chunk), lock_timeout))
                 try:
-                    chunk = await _more(rest)  # while the server executes the chunk before
+                    chunk, more = await _take(rest)  # while the server executes the chunk before
                 except BaseException:
                     sending.cancel()
                     await asyncio.wait([sending])
@@ -277,10 +285,16 @@ async def _as_sent(lines: Iterable[bytes]) -> AsyncIterator[bytes]:
         await asyncio.sleep(0)  # lets the event loop send these lines
 
 
-async def _more(rest: Iterator[NewJob]) -> list[NewJob]:
-    """Return the next chunk, taken in steps so that the previous one is sent meanwhile."""
+async def _take(rest: Iterator[NewJob]) -> tuple[list[NewJob], bool]:
+    """Return the next chunk, and whether more may follow; with pauses, so that the previous one is sent meanwhile."""
     chunk: list[NewJob] = []
-    while len(chunk) < CHUNK and (some := list(islice(rest, STEP))):
+    room = CHUNK_BYTES
+    while len(chunk) < CHUNK and room > 0:
+        some = list(islice(rest, STEP))
         chunk += some
-        await asyncio.sleep(0)
-    return chunk
+        if len(some) < STEP:
+            return chunk, False
+        room -= size_of(some)
+        if len(chunk) % (10 * STEP) == 0:
+            await asyncio.sleep(0)
+    return chunk, True

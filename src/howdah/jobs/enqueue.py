@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any
 
 import asyncpg
 import msgspec
 
 from howdah import telemetry
-from howdah.contrib import WrapConnection, foreign_connection, is_native
+from howdah.contrib import Steps, WrapConnection, foreign_connection, is_native, run_steps, run_steps_sync
 from howdah.errors import DatabaseUnreachable, KeyHeld
 from howdah.job import PLATFORM_PREFIX, Enqueued, NewJob
-from howdah.jobs.bulk import BulkEnqueue
+from howdah.jobs.bulk import BulkEnqueue, size_of
 from howdah.jobs.coalesce import Coalescer
 from howdah.postgres import sql
 from howdah.postgres.database import Acquired, Database
@@ -33,8 +34,19 @@ order by job.place
 """
 
 
+PART_BYTES = 4_000_000
+"""Bytes of arguments and metadata that one statement enqueues through a connection of another library."""
+MARK = "select set_config('howdah.bulk', 'on', true)"
+IS_MARKED = "select current_setting('howdah.bulk', true) = 'on'"
+"""True while ``MARK`` is in force: in autocommit it ends with the transaction of its own statement."""
+
+
 class ForeignEnqueue:
-    """Enqueues through a connection of another library by the SQL function; one statement for any number of jobs."""
+    """Enqueues through a connection of another library by the SQL function; one statement for any number of jobs.
+
+    Large arguments are divided among several statements: in the caller's transaction or, in autocommit, in one of their
+    own, so that all jobs are enqueued or none.
+    """
 
     def __init__(self, schema: str, wrap: WrapConnection) -> None:
         self._statement = render(STATEMENT, {"schema": schema})
@@ -43,17 +55,54 @@ class ForeignEnqueue:
     async def enqueue(self, jobs: Sequence[NewJob], conn: object) -> list[Enqueued]:
         """Enqueue through an asynchronous connection."""
         through = foreign_connection(self._wrap, conn, is_async=True, verb="enqueue")
-        return _made(await cast("Awaitable[Any]", through.run(self._statement, _params(jobs))))
+        return _made(await run_steps(through, self._steps(jobs)))
 
     def enqueue_sync(self, jobs: Sequence[NewJob], conn: object) -> list[Enqueued]:
         """Enqueue through a synchronous connection."""
         through = foreign_connection(self._wrap, conn, is_async=False, verb="enqueue")
-        return _made(through.run(self._statement, _params(jobs)))
+        return _made(run_steps_sync(through, self._steps(jobs)))
+
+    def _steps(self, jobs: Sequence[NewJob]) -> Steps:
+        for job in jobs:
+            job.check()  # before the first statement: a caller may catch the error and commit
+        made: list[Any] = []
+        parts = _parts(jobs)
+        if len(parts) == 1:
+            made += yield self._statement, _params(parts[0])
+            return made
+        yield MARK, {}
+        [[in_transaction]] = yield IS_MARKED, {}
+        if not in_transaction:
+            yield "begin", {}
+        try:
+            for part in parts:
+                made += yield self._statement, _params(part)
+        except BaseException:
+            if not in_transaction:
+                with suppress(Exception):  # the connection is lost, and its transaction with it
+                    yield "rollback", {}
+            raise
+        if not in_transaction:
+            yield "commit", {}
+        return made
+
+
+def _parts(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
+    """Divide jobs by the size of their arguments; most of the time they are one part."""
+    if size_of(jobs) <= PART_BYTES:
+        return [jobs]
+    sizes = [size_of([job]) for job in jobs]
+    parts: list[Sequence[NewJob]] = []
+    start = size = 0
+    for place, more in enumerate(sizes):
+        if place > start and size + more > PART_BYTES:
+            parts.append(jobs[start:place])
+            start, size = place, 0
+        size += more
+    return [*parts, jobs[start:]]
 
 
 def _params(jobs: Sequence[NewJob]) -> dict[str, Any]:
-    for job in jobs:
-        job.check()
     rows = [
         {
             **{name: getattr(job, name) for name in _PLAIN},
