@@ -19,13 +19,12 @@ from starlette.types import Receive, Scope, Send
 
 from howdah.app import Howdah
 from howdah.audit import acting_as
-from howdah.dashboard.context import PAGE_TIMEOUT, DashboardContext
+from howdah.dashboard.by_loop import DashboardsByLoop, LoopDashboard
+from howdah.dashboard.context import PAGE_TIMEOUT
 from howdah.dashboard.pages import PAGES
-from howdah.dashboard.pages.health import DoctorCache
-from howdah.dashboard.pages.live import LiveUpdates
 from howdah.dashboard.protection import RequestError, check_host, check_origin, with_security_headers
 from howdah.dashboard.request import DashboardPage, DashboardRequest, Level, Visitor
-from howdah.dashboard.sign_in import LOGIN_PAGES, Access, Login, SignIn, everybody
+from howdah.dashboard.sign_in import LOGIN_PAGES, Access, SignIn, everybody
 from howdah.errors import ConfigError, DatabaseUnreachable, HowdahError
 from howdah.postgres.database import BROKEN
 from howdah.redact import describe
@@ -59,10 +58,7 @@ class Dashboard:
                 " Visitor) or sign_in=… (one that takes a password);"
                 " howdah.dashboard.everybody() gives read access to all"
             )
-        self._context = DashboardContext(app, trace_url)
-        self._login = Login(sign_in, app.database, self._context.pool) if sign_in is not None else None
-        self._live = LiveUpdates(self._context.topics)
-        self._doctor = DoctorCache(app)
+        self._parts = DashboardsByLoop(app, sign_in, trace_url)
         self._access = access
         self._loopback = loopback
         """True if there is no sign-in because only this machine has access."""
@@ -74,9 +70,6 @@ class Dashboard:
             ],
             exception_handlers={404: self._not_found, 405: self._not_found},
         )
-        self._app.state.login = self._login
-        self._app.state.live = self._live
-        self._app.state.doctor = self._doctor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -84,24 +77,23 @@ class Dashboard:
 
     def stop(self) -> None:
         """End live streams, so that the server can stop."""
-        self._live.stop()
+        self._parts.stop()
 
     async def close(self) -> None:
-        """End live streams, and close the connections."""
-        self._live.stop()
-        await self._doctor.close()
-        await self._context.close()
+        """End live streams, and close the connections of the running event loop."""
+        await self._parts.close()
 
     def _endpoint(self, page: DashboardPage) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            visit = DashboardRequest(request, self._context, None, can_leave=False)
+            visit = DashboardRequest(request, None, None, can_leave=False)
             try:
                 if self._loopback:
                     check_host(request)
                 check_origin(request)
-                visitor = await self._visitor(request)
+                parts = request.state.dashboard = await self._here()
+                visitor = await self._visitor(request, parts)
                 visit = DashboardRequest(
-                    request, self._context, visitor, can_leave=self._login is not None and visitor is not None
+                    request, parts.context, visitor, can_leave=parts.login is not None and visitor is not None
                 )
                 if page.needs != "nothing" and visitor is None:
                     return with_security_headers(self._to_login(visit))
@@ -118,14 +110,20 @@ class Dashboard:
 
         return answer
 
-    async def _visitor(self, request: Request) -> Visitor | None:
+    async def _here(self) -> LoopDashboard:
+        try:
+            return await self._parts.here()
+        except ConfigError as error:
+            raise RequestError(503, "No database.", f"{error}.") from None
+
+    async def _visitor(self, request: Request, parts: LoopDashboard) -> Visitor | None:
         if self._access is not None:
             return await self._access(request)
-        assert self._login is not None
-        return await self._login.visitor(request)
+        assert parts.login is not None
+        return await parts.login.visitor(request)
 
     def _to_login(self, visit: DashboardRequest) -> Response:
-        if self._login is None:
+        if self._access is not None:
             raise RequestError(403, "The dashboard is not open to you.", "Ask its operator.")
         if visit.request.method != "GET" or visit.partial or visit.request.url.path.endswith("/live"):
             raise RequestError(401, "You are not signed in any more.", "Reload the page and sign in.")
@@ -134,7 +132,7 @@ class Dashboard:
     async def _not_found(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
         what = "There is no such page." if status == 404 else "This cannot be done here."
-        visit = DashboardRequest(request, self._context, None, can_leave=False)
+        visit = DashboardRequest(request, None, None, can_leave=False)
         return with_security_headers(_error_page(visit, RequestError(status, what, "Go back to the overview.")))
 
 

@@ -21,7 +21,7 @@ from howdah.jobs.admin import Admin
 from howdah.observe.sampler import Counting
 from howdah.observe.snapshot import Snapshot, SnapshotReader
 from howdah.postgres import sql
-from howdah.postgres.database import BROKEN, hide_password
+from howdah.postgres.database import BROKEN, Database, hide_password
 from howdah.redact import Redact
 from howdah.table.admin import counting
 from howdah.table.plan import TablePlan
@@ -45,11 +45,11 @@ select set_config('statement_timeout', $1, true), set_config('enable_seqscan', '
 class DashboardContext:
     """Opened at first use; :meth:`close` ends it."""
 
-    def __init__(self, app: Howdah, trace_url: str | None = None) -> None:
+    def __init__(self, app: Howdah, database: Database, trace_url: str | None = None) -> None:
         self.app = app
         self.trace_url = trace_url
         """Where traces are shown, with ``{trace}`` for the id."""
-        self.database = app.database
+        self.database = database
         self.sql = sql.load("howdah.dashboard", schema=self.database.schema)
         self.admin = Admin(self.database, self.pool)
         self.log = LogAdmin(self.database, self.pool)

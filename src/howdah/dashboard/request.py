@@ -42,14 +42,20 @@ class DashboardRequest:
     """One request to the dashboard."""
 
     def __init__(
-        self, request: Request, context: DashboardContext, visitor: Visitor | None, *, can_leave: bool
+        self, request: Request, context: DashboardContext | None, visitor: Visitor | None, *, can_leave: bool
     ) -> None:
         self.request = request
-        self.context = context
+        self._context = context
         self._visitor = visitor
         self._can_leave = can_leave
         self._form: Mapping[str, str] = {}
         self._chosen: list[tuple[str, str]] = []
+
+    @property
+    def context(self) -> DashboardContext:
+        """The database and the application of this request."""
+        assert self._context is not None
+        return self._context
 
     @property
     def visitor(self) -> Visitor:

@@ -48,10 +48,10 @@ def everybody(level: Level = "read") -> Access:
 class Login:
     """Checks passwords and tokens of users, and keeps their sessions."""
 
-    def __init__(self, check: SignIn, database: Database, pool: Callable[[], Any]) -> None:
+    def __init__(self, check: SignIn, database: Database, pool: Callable[[], Any], limiter: LoginLimiter) -> None:
         self.check = check
         self.sessions = DashboardSessions(database, pool)
-        self.limiter = LoginLimiter()
+        self.limiter = limiter
 
     async def visitor(self, request: Request) -> Visitor | None:
         """Return the visitor whose session cookie a request has."""
@@ -173,7 +173,7 @@ async def sign_out(visit: DashboardRequest) -> Response:
 
 
 def _login(visit: DashboardRequest) -> Login:
-    login: Login = visit.request.app.state.login
+    login: Login = visit.request.state.dashboard.login
     return login
 
 

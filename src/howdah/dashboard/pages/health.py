@@ -14,6 +14,7 @@ from howdah.app import Howdah
 from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.diagnose.doctor import Doctor
 from howdah.diagnose.finding import Finding, Verdict
+from howdah.postgres.database import Database
 
 CACHE_TTL = 5.0
 """Cache lifetime of an examination, in seconds."""
@@ -24,7 +25,7 @@ ORDER = [Verdict.BAD, Verdict.WARN, Verdict.OK]
 
 async def health(visit: DashboardRequest) -> Response:
     """Every finding; at first, and while a new examination is made, the page fetches itself."""
-    cache: DoctorCache = visit.request.app.state.doctor
+    cache: DoctorCache = visit.request.state.dashboard.doctor
     seen = await cache.findings()
     counted = Counter(each.verdict for each in seen.findings)
     return visit.page("health.html", seen=seen, counts={each.value: counted[each] for each in Verdict})
@@ -44,8 +45,9 @@ class DoctorResult(NamedTuple):
 class DoctorCache:
     """Examines when asked, but not at every request."""
 
-    def __init__(self, app: Howdah) -> None:
+    def __init__(self, app: Howdah, database: Database) -> None:
         self._app = app
+        self._database = database
         self._at: float | None = None
         self._findings: list[Finding] = []
         self._task: asyncio.Task[None] | None = None
@@ -71,7 +73,7 @@ class DoctorCache:
 
     async def _examine(self) -> None:
         tables = [table.options for table in self._app.tables.values()]
-        found = await Doctor(self._app.database, tables).examine()
+        found = await Doctor(self._database, tables).examine()
         self._findings = sorted(found, key=lambda each: ORDER.index(each.verdict))
         self._at = time.monotonic()
 

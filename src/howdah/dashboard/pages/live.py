@@ -28,7 +28,7 @@ MAX_STREAMS = 100
 
 async def live(visit: DashboardRequest) -> Response:
     """Send the topics that changed as an event stream."""
-    updates: LiveUpdates = visit.request.app.state.live
+    updates: LiveUpdates = visit.request.state.dashboard.live
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(updates.stream(), media_type="text/event-stream", headers=headers)
 
