@@ -28,6 +28,7 @@ from howdah.maintenance.scheduler import Scheduler
 from howdah.node.node import Node
 from howdah.node.parts import Loop
 from howdah.node.registry import DatabaseContext, DatabaseRegistry
+from howdah.observe.failure_log import logged
 from howdah.postgres import migrate
 from howdah.postgres.database import Database, dsn_from_environment
 from howdah.redact import Hook, Redact
@@ -189,9 +190,8 @@ class Howdah(TaskRegistry):
     def node(self, options: WorkerOptions | None = None, *, upkeep: bool = True) -> Node[DatabaseContext]:
         """Make a node that is ready to run."""
         if not self.tasks and not self.tables and not self.consumers:
-            raise ConfigError(
-                "no task, table or consumer is registered, so there is nothing to work on; decorate one with @app.task"
-            )
+            missing = "no task, table or consumer is registered, so there is nothing to work on"
+            raise ConfigError(f"{missing}; decorate one with @app.task")
         return Node(
             DatabaseRegistry(self.database),
             [JobSource(self.handlers), *(table.source for table in self.tables.values())],
@@ -199,6 +199,7 @@ class Howdah(TaskRegistry):
             services=[lambda context: NodeConsumers(self.consumers, self.types, context)] if self.consumers else [],
             loops=self._upkeep if upkeep else tuple,
             resets=upkeep,
+            observed=logged,
         )
 
     def _upkeep(self) -> list[Loop]:

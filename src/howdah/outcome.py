@@ -103,6 +103,8 @@ class Ack(msgspec.Struct, gc=False):
     """Seconds for which no node claims this kind of job."""
     unsure: bool = False
     """True if it was sent before without a reply, so that it may already be recorded."""
+    exception: BaseException | None = None
+    """The error itself, for the log; not sent, and dropped when many outcomes wait: it keeps its frames alive."""
 
 
 class Acks(list[Ack]):

@@ -134,7 +134,7 @@ def describe(error: BaseException) -> tuple[str, str, str]:
     # whatever its own code raises, SystemExit too: an error that cannot be described is an error all the same
     message = message_of(error)
     try:
-        lines = traceback.format_exception(type(error), error, _beyond_howdah(error.__traceback__), limit=50)
+        lines = traceback.format_exception(type(error), error, user_frames(error.__traceback__), limit=50)
     except BaseException:
         lines = ["(its traceback cannot be shown)"]
     try:
@@ -152,7 +152,7 @@ def message_of(error: object) -> str:
         return "(its message cannot be shown)"
 
 
-def _beyond_howdah(tb: TracebackType | None) -> TracebackType | None:
+def user_frames(tb: TracebackType | None) -> TracebackType | None:
     """The part of a traceback that is the user's own."""
     start = tb
     while tb is not None and tb.tb_frame.f_globals.get("__name__", "").startswith(

@@ -18,7 +18,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from howdah import Cancel, Howdah, Poison, Secret, State, Transaction, telemetry
 from howdah.jobs.rows import shown
 from howdah.observe import tracing
-from howdah.observe.logs import JsonLines, subscribe_logs
+from howdah.observe.failure_log import subscribe_logs
+from howdah.observe.logs import JsonLines
 from howdah.redact import Redact
 from howdah.secrets import MARK
 from howdah.testing import assert_enqueued, refute_enqueued

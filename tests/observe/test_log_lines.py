@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from howdah import Backoff, Howdah
-from howdah.observe.logs import FailureLog, configure, subscribe_logs
+from howdah.observe.failure_log import FailureLog, subscribe_logs
+from howdah.observe.logs import configure
 from kit.node import consumers_of, eventually, node
 
 pytestmark = pytest.mark.anyio

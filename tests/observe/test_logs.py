@@ -14,7 +14,8 @@ import pytest
 
 from howdah import Backoff, ConfigError, Howdah, Poison
 from howdah.job import Job, current
-from howdah.observe.logs import FailureLog, configure, subscribe_logs
+from howdah.observe.failure_log import FailureLog, subscribe_logs
+from howdah.observe.logs import configure
 from howdah.outcome import Ack, Outcome
 from kit.node import drain
 
@@ -111,7 +112,7 @@ def test_the_rest_of_a_flood_is_summed_up_by_whatever_happens_next(
     stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("howdah.observe.logs.time.monotonic", lambda: now)
+    monkeypatch.setattr("howdah.observe.failure_log.time.monotonic", lambda: now)
     failures = FailureLog()
     job = Job(1, "mail", "send", 1, 5, 1, b"{}")
     failures.on_event("job.ack", {"acks": [Ack(job, Outcome.FAILED, 1) for _ in range(25)]})

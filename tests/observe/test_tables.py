@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 
 from howdah import Columns, Howdah, Where
 from howdah.cli.node import NodeProcess
-from howdah.observe.logs import subscribe_logs
+from howdah.observe.failure_log import subscribe_logs
 from howdah.observe.node import NodeObserver, observe_node
 from howdah.observe.prometheus import Metrics
 from howdah.observe.sampler import QueueDepth

@@ -21,7 +21,7 @@ from howdah.control_plane.server import ControlPlaneServer
 from howdah.control_plane.tokens import SCOPES, TokenRow, Tokens
 from howdah.loops import on_signals
 from howdah.maintenance.pruner import DEFAULT_RETENTION, Retention
-from howdah.observe import logs
+from howdah.observe.failure_log import subscribe_logs
 from howdah.postgres import migrate
 from howdah.postgres.database import Session
 from howdah.settings import StartOptions
@@ -47,7 +47,7 @@ def serve(target: Target) -> None:
     settings = target.settings()
     options = settings.of(ServeOptions)
     configure_logs(settings)
-    logs.subscribe_logs()
+    subscribe_logs()
     run_fast(_serve(_app(target), options, settings.of(StartOptions).wait))
 
 

@@ -7,7 +7,6 @@ import faulthandler
 import gc
 import linecache
 import logging
-import os
 import signal
 import sys
 import threading
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 from howdah import telemetry
 from howdah.child_process import LISTENS, READY, follow_parent, report_to_parent
 from howdah.cli import startup
+from howdah.cli.exit import leave, leave_now
 from howdah.cli.output import INCOMPLETE, UNREACHABLE, explain
 from howdah.cli.startup import DUMP_SIGNALS
 from howdah.events.consumers import NodeConsumers
@@ -101,7 +101,8 @@ class NodeProcess:
                 "the jobs run again when their leases expire",
                 server,
             )
-        self._leave(INCOMPLETE if self._node.incomplete else 0)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        leave(INCOMPLETE if self._node.incomplete else 0, len(self._running()))
         if self._node.incomplete:
             raise SystemExit(INCOMPLETE)
 
@@ -152,24 +153,11 @@ class NodeProcess:
 
     def _abandon(self) -> None:
         log.error("could not release the jobs in time; they run again when their leases expire")
-        logging.shutdown()
-        os._exit(INCOMPLETE)
+        leave_now(INCOMPLETE)
 
     def _count_running(self) -> str:
         running = len(self._running())
         return f"{running} {'job' if running == 1 else 'jobs'} running"
-
-    def _leave(self, code: int) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        threads = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
-        for thread in threads:
-            thread.join(0.1 / len(threads))  # idle ones are on their way out
-        stubborn = len(self._running()) + sum(thread.is_alive() for thread in threads)
-        if stubborn:
-            # their jobs are released already; a thread or task that continues would keep the process alive for ever
-            log.warning("%d handlers did not end when cancelled; leaving without them", stubborn)
-            logging.shutdown()
-            os._exit(code)
 
 
 def _report_ready(name: str, _facts: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from howdah.cli.target import Target, app_name, configure_logs, targeted
 from howdah.control_plane.options import is_loopback
 from howdah.control_plane.tokens import is_token
 from howdah.errors import ConfigError
-from howdah.observe import logs, tracing
+from howdah.observe import tracing
 from howdah.remote.client import ControlPlaneClient, check_server
 from howdah.remote.node import RemoteNode
 from howdah.settings import ProcessOptions, StartOptions
@@ -59,7 +59,6 @@ def worker(target: Target) -> None:
         supervisor = Supervisor(commands, drain=options.drain, sources=_sources(process.reload))
         finish(asyncio.run(supervise(supervisor)))
         return
-    logs.subscribe_logs()
     run_fast(_process(target, settings).run())
 
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Generic
 
@@ -50,6 +50,7 @@ class Node(Generic[Context]):
         loops: Callable[[], Sequence[Loop]] = tuple,
         resets: bool = True,
         loops_timeout: float = LOOPS_TIMEOUT,
+        observed: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.registry = registry
         self.sources = sources
@@ -58,6 +59,8 @@ class Node(Generic[Context]):
         self._make_loops = loops
         self._resets = resets
         self._loops_timeout = loops_timeout
+        self._observed = observed
+        """Makes a context manager that is entered while the node runs."""
         self.workers: list[Worker] = []
         self.open: list[OpenSource] = []
         self.renewals: list[Renewal] = []
@@ -113,8 +116,9 @@ class Node(Generic[Context]):
 
     async def run(self) -> None:
         """Run until :meth:`stop`, or with ``drain`` until no job is left."""
-        async with self.started():
-            await self._work()
+        with self._observed():
+            async with self.started():
+                await self._work()
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[None]:

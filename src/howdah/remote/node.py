@@ -5,6 +5,7 @@ from __future__ import annotations
 from howdah.app import Howdah
 from howdah.node.node import Node
 from howdah.node.parts import NodeContext
+from howdah.observe.failure_log import logged
 from howdah.remote.client import ControlPlaneClient
 from howdah.remote.registry import MakeClient, RemoteRegistry
 from howdah.remote.source import Capabilities, RemoteJobSource, RemoteTableSource
@@ -25,7 +26,7 @@ class RemoteNode(Node[NodeContext]):
         )
         jobs = [RemoteJobSource(registry, can_run.jobs)] if can_run.jobs else []
         tables = [RemoteTableSource(registry, table) for table in can_run.tables.values()]
-        super().__init__(registry, [*jobs, *tables], options, resets=False)
+        super().__init__(registry, [*jobs, *tables], options, resets=False, observed=logged)
 
     @property
     def client(self) -> ControlPlaneClient:

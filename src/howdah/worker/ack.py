@@ -23,6 +23,8 @@ LARGEST_BATCH = 2000
 """Outcomes in one statement."""
 MAX_WAITING = 8000
 """Outcomes that may wait to be sent before the worker stops claiming."""
+MAX_EXCEPTIONS = 100
+"""Waiting outcomes beyond which errors are not kept for the log: each keeps the frames of its handler alive."""
 MAX_FAILURES = 3
 """Failed acks in a row after which the worker stops claiming: it could not report more outcomes either."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
@@ -161,6 +163,9 @@ class Acker:
         """Add outcomes to be recorded."""
         if not self._waiting and acks:
             self._available.set()
+        if len(self._waiting) >= MAX_EXCEPTIONS:
+            for ack in acks:
+                ack.exception = None
         self._waiting += acks
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -180,6 +185,7 @@ class Acker:
             batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]
             if await self._send(batch, self._outage):
                 self._batches += 1
+            batch = []  # an idle worker must not keep the frames of its last errors
             self._sending = False
         self._sent.set()
 

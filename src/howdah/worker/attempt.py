@@ -16,7 +16,7 @@ from howdah.errors import ArgumentError, LeaseLost, Poison, retries
 from howdah.handler import Handler, finished, is_unfinished
 from howdah.job import Job, current
 from howdah.outcome import Ack, Cancel, FailureReport, Outcome, Snooze, clean, result_of
-from howdah.redact import LONGEST_MESSAGE, keep
+from howdah.redact import LONGEST_MESSAGE, handler_secrets, keep
 from howdah.retry import Backoff, delay_after, lineage
 from howdah.store import Interrupted, Store, Transaction
 from howdah.worker import isolation
@@ -246,4 +246,6 @@ def _failed(error: BaseException, attempt: Attempt) -> Ack:
         message=report.message,
         traceback=report.traceback,
         hold=hold,
+        # the frames and the message of a handler with secrets hold them
+        exception=None if isinstance(error, FailedInProcess) or handler_secrets.get() else error,
     )

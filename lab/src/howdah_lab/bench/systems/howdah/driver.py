@@ -84,7 +84,6 @@ class Howdahs(kit.Driver):
 
     async def work(self):
         logs.configure("info", json=False)
-        logs.subscribe_logs()
         tracing.install()
         await app.database.check()
         options = {"statement_cache_size": 0} if app.database.pooled else {}
