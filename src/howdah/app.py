@@ -30,7 +30,8 @@ from howdah.node.parts import Loop
 from howdah.node.registry import DatabaseContext, DatabaseRegistry
 from howdah.observe.failure_log import logged
 from howdah.postgres import migrate
-from howdah.postgres.database import Database, dsn_from_environment
+from howdah.postgres.database import Database
+from howdah.postgres.dsn import dsn_from_environment, plain_dsn
 from howdah.redact import Hook, Redact
 from howdah.store import Transaction
 from howdah.table.options import TableOptions, TableSettings
@@ -55,7 +56,7 @@ class Howdah(TaskRegistry):
         retention: Retention | None = None,
         redact: Hook | None = None,
     ) -> None:
-        self._dsn = dsn
+        self._dsn = plain_dsn(dsn) if dsn else None
         self._schema = schema
         self._largest = largest_payload
         self.retention = retention or DEFAULT_RETENTION
@@ -163,7 +164,7 @@ class Howdah(TaskRegistry):
 
     def connect_to(self, dsn: str, schema: str | None = None) -> None:
         """Use this database from now on; for command lines and tests."""
-        self._dsn = dsn
+        self._dsn = plain_dsn(dsn)
         self._schema = schema or self._schema
         self._foreign = self._foreign_appender = None
         self._clients.close_all()

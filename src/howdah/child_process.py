@@ -9,9 +9,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn
+
+from howdah.errors import ConfigError
 
 PARENT = "HOWDAH_SUPERVISOR"
 """Environment variable of a child with the process id of its supervisor."""
@@ -23,6 +25,30 @@ PARENT_CHECK_INTERVAL = 0.2
 ORPHAN_GRACE = 2.4
 """Seconds an orphaned child has to release its jobs before it exits."""
 PR_SET_PDEATHSIG = 1
+
+
+_script: str | None = None
+"""The script that this process loads to find a handler in it."""
+
+
+@contextmanager
+def loading_script(path: str) -> Iterator[None]:
+    """Reject connections to the database while the block loads this script."""
+    global _script
+    _script = path
+    try:
+        yield
+    finally:
+        _script = None
+
+
+def reject_second_run() -> None:
+    """Raise :class:`ConfigError` while a script is loaded to find a handler: its main part would run a second time."""
+    if _script is not None:
+        raise ConfigError(
+            f"{_script} works with the database when it is loaded, so its main part would run a second time in the"
+            ' process of a handler; move it below `if __name__ == "__main__":`'
+        )
 
 
 _pipe: int | None = None

@@ -20,7 +20,8 @@ from howdah.errors import ConfigError
 from howdah.maintenance.pruner import Retention
 from howdah.option_types import seconds as seconds  # a duration as the settings have it
 from howdah.options import Given, Option, OptionError, named, options_of, variable
-from howdah.postgres.database import Database, dsn_from_environment
+from howdah.postgres.database import Database
+from howdah.postgres.dsn import dsn_from_environment
 from howdah.redact import Hook, Redact
 from howdah.settings import AppOptions, DevOptions, LogOptions, ProcessOptions
 from howdah.task import Task

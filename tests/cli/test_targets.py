@@ -13,7 +13,7 @@ from howdah.cli import dev
 from howdah.cli.target import Target
 from howdah.options import Given
 from howdah.postgres import migrate
-from howdah.postgres.database import hide_password
+from howdah.postgres.dsn import hide_password
 from kit.roles import owner
 
 HOSTILE = 'we"ird; drop--'

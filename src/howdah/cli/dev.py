@@ -26,7 +26,8 @@ from howdah.errors import DatabaseUnreachable, SchemaError
 from howdah.loops import on_signals
 from howdah.options import options_of
 from howdah.postgres import migrate
-from howdah.postgres.database import Database, hide_password
+from howdah.postgres.database import Database
+from howdah.postgres.dsn import hide_password
 from howdah.postgres.embedded import server as embedded
 from howdah.settings import AppOptions, DevOptions, ProcessOptions
 from howdah.supervisor import SourceFiles, Supervisor

@@ -27,7 +27,8 @@ from howdah.loops import wait, wait_any
 from howdah.observe.sampler import Counting
 from howdah.observe.snapshot import Snapshot, SnapshotReader
 from howdah.postgres import migrate
-from howdah.postgres.database import Database, hide_password
+from howdah.postgres.database import Database
+from howdah.postgres.dsn import hide_password
 from howdah.table.admin import counting
 from howdah.table.options import TableOptions
 from howdah.table.plan import TablePlan

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import asyncpg
 
+from howdah.child_process import reject_second_run
 from howdah.errors import ConfigError
 
 LIBRARIES = ("psycopg", "sqlalchemy", "django")
@@ -45,6 +46,7 @@ WrapConnection = Callable[[object], ForeignConnection | None]
 
 def foreign_connection(wrap: WrapConnection, conn: object, *, is_async: bool, verb: str) -> ForeignConnection:
     """Wrap ``conn``, or raise :class:`ConfigError`; ``verb`` names the call in the message."""
+    reject_second_run()
     found = wrap(conn)
     if found is None:
         raise ConfigError(

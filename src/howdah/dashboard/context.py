@@ -21,7 +21,8 @@ from howdah.jobs.admin import Admin
 from howdah.observe.sampler import Counting
 from howdah.observe.snapshot import Snapshot, SnapshotReader
 from howdah.postgres import sql
-from howdah.postgres.database import BROKEN, Database, hide_password
+from howdah.postgres.database import BROKEN, Database
+from howdah.postgres.dsn import hide_password
 from howdah.redact import Redact
 from howdah.table.admin import counting
 from howdah.table.plan import TablePlan

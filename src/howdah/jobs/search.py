@@ -14,7 +14,8 @@ import asyncpg
 from howdah.errors import ConfigError, DatabaseUnreachable, HowdahError
 from howdah.job import State
 from howdah.postgres import sql
-from howdah.postgres.database import BROKEN, Database, hide_password
+from howdah.postgres.database import BROKEN, Database
+from howdah.postgres.dsn import hide_password
 
 LONGEST_TEXT = 1000
 TIMES = ("enqueued_after", "enqueued_before", "finished_after", "finished_before")

@@ -7,8 +7,6 @@ breaks, times out or reports a read-only server is dropped and replaced at the n
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,8 +15,10 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from howdah import telemetry
+from howdah.child_process import reject_second_run
 from howdah.errors import ConfigError, DatabaseFull, DatabaseUnreachable
 from howdah.postgres import settings
+from howdah.postgres.dsn import hide_password, plain_dsn
 from howdah.postgres.pool import DirectConnection, Pool, Watchdog, open_pool
 from howdah.postgres.settings import ROLE_SETTINGS, SESSION_SETTINGS
 from howdah.postgres.sql import identifier
@@ -48,26 +48,6 @@ CLOSE_TIMEOUT = 2.0
 _closing: set[asyncio.Task[None]] = set()
 
 
-def dsn_from_environment() -> str | None:
-    """Return the DSN of ``HOWDAH_DSN``, ``DATABASE_URL`` or the ``PG*`` variables, in that order."""
-    for name in ("HOWDAH_DSN", "DATABASE_URL"):
-        if os.environ.get(name):
-            return os.environ[name]
-    if any(os.environ.get(name) for name in ("PGHOST", "PGDATABASE", "PGSERVICE")):
-        return "postgresql://"
-    return None
-
-
-def hide_password(dsn: str) -> str:
-    """Return the DSN without its password.
-
-    >>> hide_password("postgresql://me:secret@db/app")
-    'postgresql://me:***@db/app'
-    """
-    hidden = re.sub(r"(://[^:/@]*):[^?\s]*@", r"\1:***@", dsn)  # a password may hold / and @
-    return re.sub(r"(password=)[^\s&]+", r"\1***", hidden, flags=re.IGNORECASE)
-
-
 def full(dsn: str, error: BaseException) -> DatabaseFull:
     """Return the error for a server without disk space, memory or connections."""
     return DatabaseFull(f"{hide_password(dsn)} has no room left, nothing happened: {error}")
@@ -80,7 +60,7 @@ class Database:
         identifier(schema)
         if "$howdah$" in schema or schema.startswith("pg_"):
             raise ConfigError(f"schema {schema!r} cannot be used; choose a name without 'pg_' in front")
-        self.dsn = dsn
+        self.dsn = plain_dsn(dsn)
         self.schema = schema
         self.command_timeout = command_timeout
         self.pooled: bool | None = None
@@ -92,6 +72,7 @@ class Database:
 
     async def connect(self, role: str, *, again: bool = False) -> asyncpg.Connection:
         """Open one connection. A transaction pooler is detected by its rejection of startup settings."""
+        reject_second_run()
         try:
             conn = await self._open(role)
         except BROKEN as error:
@@ -146,6 +127,7 @@ class Database:
 
         Dead connections are then found by :class:`howdah.postgres.pool.Watchdog`.
         """
+        reject_second_run()
         if not self._checked:  # also detects a pooler
             await self.check()
         options: dict[str, Any] = (

@@ -13,7 +13,8 @@ from howdah.cli.output import finish
 from howdah.cli.parameters import DURATION
 from howdah.control_plane.dashboard import take_port
 from howdah.observe import logs
-from howdah.postgres.database import Database, hide_password
+from howdah.postgres.database import Database
+from howdah.postgres.dsn import hide_password
 from howdah.postgres.embedded import server as embedded
 
 

@@ -16,7 +16,8 @@ from howdah.diagnose.why import consumer, job, row
 from howdah.diagnose.why.facts import ClaimFacts, HeldKind, JobFacts, JobsAhead, Locker, NodeFacts
 from howdah.errors import DatabaseUnreachable, HowdahError, SchemaError
 from howdah.postgres import migrate, sql
-from howdah.postgres.database import BROKEN, Database, hide_password
+from howdah.postgres.database import BROKEN, Database
+from howdah.postgres.dsn import hide_password
 from howdah.table.options import TableOptions
 
 QUERY_TIMEOUT = 5.0

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from howdah.child_process import loading_script
 from howdah.errors import ConfigError
 from howdah.job import Job
 from howdah.outcome import FailureReport
@@ -67,7 +68,8 @@ def place_of(function: Callable[..., Any]) -> tuple[str, str, str]:
 
 @cache
 def _script(path: str) -> dict[str, Any]:
-    return runpy.run_path(path, run_name="__howdah_child__")
+    with loading_script(path):
+        return runpy.run_path(path, run_name="__howdah_child__")
 
 
 def find(place: tuple[str, str, str]) -> Any:
