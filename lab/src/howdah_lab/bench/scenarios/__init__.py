@@ -15,6 +15,7 @@ from howdah_lab.bench.scenarios import (
     eventsourcing,
     latency,
     remote_workers,
+    shapes,
     table,
 )
 
@@ -32,7 +33,7 @@ SCENARIOS = {
         drain.GROWING,
         drain.SYNC,
         drain.TRANSACTIONAL,
-        drain.SINGLE,
+        shapes.SHAPES_OF_LOAD,
         Scenario(
             name="table",
             about="rows of a table of your own",
@@ -96,7 +97,7 @@ SCENARIOS = {
     )
 }
 """All scenarios by name, in the order in which they run and are reported."""
-ALIASES = {"processes": "drain2"}
+ALIASES = {"processes": "drain2", "singles": "shapes"}
 """Former names."""
 KNOWN = SCENARIOS | {ceiling.NAME: ceiling.SCENARIO}
 """All scenarios that results can contain."""

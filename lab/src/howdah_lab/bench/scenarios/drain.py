@@ -8,7 +8,6 @@ from howdah_lab.bench.scenario import Plan, Quantity, Scenario
 from howdah_lab.bench.session import DrainTiming
 
 JOBS = {"nothing": 50_000, "pause": 20_000, "plain": 20_000, "insert": 5_000, "transact": 5_000}
-SINGLES = 10_000
 KINDS = {
     "nothing": Quantity(title="async handlers that do nothing", unit="jobs/s"),
     "pause": Quantity(title="handlers that await 1 ms", unit="jobs/s"),
@@ -57,14 +56,6 @@ async def sync(plan: Plan) -> dict[str, float]:
 async def transactional(plan: Plan) -> dict[str, float]:
     """One insert per job, in one commit with the outcome, only."""
     return await _rates(plan, ("transact",), workers=plan.processes)
-
-
-async def singles(plan: Plan) -> dict[str, float]:
-    """Jobs that were enqueued one by one, so that no two are claimed as one run."""
-    async with plan.workbench.session(plan.system, workers=plan.processes) as session:
-        drained = await session.drain(plan.jobs_of(SINGLES, "nothing"), "nothing", "singles")
-        await session.check()
-    return {"singles": drained.rate} | _costs(drained)
 
 
 async def nodes(plan: Plan) -> dict[str, float]:
@@ -118,16 +109,6 @@ TRANSACTIONAL = Scenario(
     default=False,
     compared=False,
     needs="transact",
-)
-SINGLE = Scenario(
-    name="singles",
-    about="jobs enqueued one by one, drained",
-    quantities={"singles": Quantity(title="jobs enqueued one by one", unit="jobs/s")}
-    | {name: COSTS[name] for name in ("worker cpu", "server cpu")},
-    measure=singles,
-    share=SINGLES / JOBS["nothing"],
-    compared=False,
-    needs="singles",
 )
 GROWING = Scenario(
     name="nodes",

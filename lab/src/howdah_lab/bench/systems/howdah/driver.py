@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 
 import kit
-from howdah import Howdah, Transaction, WorkerOptions, current_job, telemetry
+from howdah import Backoff, Howdah, Transaction, WorkerOptions, current_job, telemetry
 from howdah.cli.worker import NodeProcess
 from howdah.observe import logs, tracing
 from howdah.postgres import sql
@@ -43,11 +43,24 @@ async def transact(tx: Transaction, user_id: int, email: str, template: str, num
 
 
 @app.task
+async def value(user_id: int, email: str, template: str, number: int, tags: list[str]) -> dict[str, int]:
+    kit.start()
+    return {"number": number}
+
+
+@app.task(retry=Backoff(first=0, jitter=0))
+async def failing(user_id: int, email: str, template: str, number: int, tags: list[str]) -> None:
+    if kit.fails(user_id):
+        raise RuntimeError("the first time it fails")
+    kit.start()
+
+
+@app.task
 async def probe(began: float) -> None:
     kit.probe(began)
 
 
-TASKS = {task.kind: task for task in (nothing, pause, plain, insert, transact, probe)}
+TASKS = {task.kind: task for task in (nothing, pause, plain, insert, transact, value, failing, probe)}
 
 
 class Howdahs(kit.Driver):
@@ -69,14 +82,34 @@ class Howdahs(kit.Driver):
         await app.enqueue_many(task.job(**args) for args in jobs)
 
     async def enqueue_singles(self, kind):
+        await self.enqueue_each(TASKS[kind].job(**args) for args in self.made)
+
+    async def enqueue_queue_singles(self, kind):
+        await self.enqueue_each(self.in_queues(kind))
+
+    async def enqueue_each(self, jobs):
         # one transaction: the layout of the queued jobs matters here, not the commits
         conn = await app.database.connect("bench enqueue")
         try:
             async with conn.transaction():
-                for args in self.made:
-                    await app.enqueue(TASKS[kind].job(**args), conn)
+                for job in jobs:
+                    await app.enqueue(job, conn)
         finally:
             conn.terminate()
+
+    async def enqueue_queues(self, kind):
+        await app.enqueue_many(self.in_queues(kind))
+
+    def in_queues(self, kind):
+        task = TASKS[kind]
+        return (task.using(**kit.options(number)).job(**args) for number, args in enumerate(self.made))
+
+    async def enqueue_keys(self, kind):
+        task = TASKS[kind]
+        await app.enqueue_many(task.using(key=f"user {args['user_id']}").job(**args) for args in self.made)
+
+    async def enqueue_large(self, kind):
+        await self.bulk(kind, [{**args, "template": "x" * kit.LARGE} for args in self.made])
 
     async def later(self, jobs, seconds):
         task = probe.using(delay=seconds)

@@ -24,6 +24,8 @@ PAUSE = 0.001
 
 started = []
 """One entry for each handler that started: appending is atomic, also from threads."""
+failed = set()
+"""Arguments of the jobs of kind ``failing`` that ran."""
 delays = []
 """Seconds from the moment a probe could have started to the moment it did."""
 
@@ -37,6 +39,22 @@ def arguments(number):
         "number": number % 17,
         "tags": ["a", "b"],
     }
+
+
+LARGE = 4_000
+"""Bytes of the arguments of way ``large``."""
+
+
+def options(number):
+    """Return the queue and the priority of a job, of 50 and 20."""
+    return {"queue": f"q{number % 50}", "priority": number // 50 % 20}
+
+
+def fails(user_id):
+    """Return whether a handler of kind ``failing`` fails: one job in ten, the first time."""
+    first = user_id % 10 == 0 and user_id not in failed
+    failed.add(user_id)
+    return first
 
 
 def start():
