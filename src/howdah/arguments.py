@@ -107,7 +107,7 @@ class Arguments:
                 continue
             if parameter.kind is not parameter.KEYWORD_ONLY:
                 self._positional.append(name)
-            fields.append((name, hint, _field(parameter.default)))
+            fields.append((name, self.argument(name, hint, parameter.default), _field(parameter.default)))
         self._names = [name for name, _, _ in fields]
         self._spread = 0 if by_keyword else len(self._positional)
         # kw_only: a required parameter may follow an optional one, because arguments are stored by name
@@ -123,7 +123,11 @@ class Arguments:
         self._takes_null = any(_takes_null(types.type_info(hint)) for _, hint, _ in fields)
         self._hook = reveal if self.secrets else encode_other
         self._write = _encoder(self._hook).encode
-        self._read = self._decoder.decode
+        self._read: Callable[[bytes], Any] = self._decoder.decode
+
+    def argument(self, name: str, hint: Any, default: Any) -> Any:
+        """Return the type of the argument for a parameter with this annotation and default."""
+        return hint
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], largest: int = LARGEST) -> bytes:
         """Encode the payload of a call, or raise :class:`ArgumentError` before anything is sent."""
@@ -167,7 +171,7 @@ class Arguments:
     def decode(self, payload: bytes) -> Any:
         """Decode a payload to typed arguments, or raise :class:`ArgumentError`."""
         try:
-            return self._decoder.decode(payload)
+            return self._read(payload)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise self._misfit(error) from None
 

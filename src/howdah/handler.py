@@ -27,6 +27,10 @@ class Handler:
     has_after = False
     cost = 1
     """Slots an attempt occupies."""
+    batch = 0
+    """Jobs in one call at most; 0: each job is a call of its own."""
+    within = 0.0
+    """Seconds that a job waits for a full batch."""
     ends_within = 0.0
     """Seconds a cancelled attempt may take to clean up; its job is not released before that."""
 
@@ -59,14 +63,18 @@ class Handler:
         self.transactional = transactional
         self.plain = self.executor == "async" and not transactional and not self.has_after
         self.retries: Retries = retries if retries is not None else Backoff()
-        self.arguments = Arguments(kind, function, {Transaction: "tx"})
+        self.arguments = self.read_signature(kind, function)
         self.secrets = self.arguments.secrets
         if transactional and self.executor != "async":
             raise ConfigError(f"task {kind!r} is transactional, so it must be `async def` without an executor")
         if transactional and "tx" not in self.arguments.injected:
             raise ConfigError(f"task {kind!r} is transactional, so it must take a parameter annotated `Transaction`")
-        if not transactional and self.arguments.injected:
+        if not transactional and "tx" in self.arguments.injected:
             raise ConfigError(f"task {kind!r} takes a Transaction; set transactional=True")
+
+    def read_signature(self, kind: str, function: Callable[..., Any]) -> Arguments:
+        """Return the parameters of the function."""
+        return Arguments(kind, function, {Transaction: "tx"})
 
     def call(self, job: Job, extra: Mapping[str, Any] | None = None) -> Any:
         """Call the function for this job, with the injected objects."""
@@ -97,13 +105,19 @@ class PlatformHandler(Handler):
 
 def keep_secret(job: Job, secrets: Sequence[str] = ()) -> None:
     """Redact the secrets of this job, from these pointers and its metadata, in all text stored from here on."""
+    if found := secrets_of(job, secrets):
+        handler_secrets.set(found)
+
+
+def secrets_of(job: Job, secrets: Sequence[str]) -> Sequence[str]:
+    """Return the secrets of a job, at these pointers and those in its metadata, in all spellings."""
     places = (*secrets, *marks(job.meta_json))
     if not places:
-        return
+        return ()
     try:
-        handler_secrets.set(spellings(leaves(msgspec.json.decode(job.payload), places)))
+        return spellings(leaves(msgspec.json.decode(job.payload), places))
     except (msgspec.DecodeError, UnicodeDecodeError):
-        pass  # the payload is invalid, so the handler does not receive it either
+        return ()  # the payload is invalid, so the handler does not receive it either
 
 
 def check_body(what: str, function: object) -> None:

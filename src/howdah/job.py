@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -68,15 +69,44 @@ class Job(msgspec.Struct, gc=False):
         return self.attempt >= self.max_attempts
 
 
+class JobBatch(Job, gc=False):
+    """The jobs of one call of a batch handler in place of a single job; the other fields are those of the first."""
+
+    jobs: tuple[Job, ...] = ()
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job]) -> JobBatch:
+        """Put these jobs together."""
+        first = jobs[0]
+        return cls(
+            id=first.id,
+            queue=first.queue,
+            kind=first.kind,
+            attempt=first.attempt,
+            max_attempts=first.max_attempts,
+            token=first.token,
+            payload=b"{}",
+            trace=first.trace if all(job.trace == first.trace for job in jobs) else None,
+            jobs=tuple(jobs),
+        )
+
+    @property
+    def traces(self) -> tuple[str, ...]:
+        """The trace contexts of the jobs, each once."""
+        return tuple(dict.fromkeys(job.trace for job in self.jobs if job.trace))
+
+
 current: ContextVar[Job] = ContextVar("howdah_job")
 
 
 def current_job() -> Job:
     """The job whose handler is running here."""
-    try:
-        return current.get()
-    except LookupError:
-        raise HowdahError("no job is running here; call current_job() inside a handler") from None
+    job = current.get(None)
+    if job is None:
+        raise HowdahError("no job is running here; call current_job() inside a handler")
+    if isinstance(job, JobBatch):
+        raise HowdahError("a batch of jobs is running here; take them as a parameter `jobs: list[Job]`")
+    return job
 
 
 LONGEST_KEY = 300

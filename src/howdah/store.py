@@ -169,3 +169,10 @@ class Store(Protocol):
     async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
         """Run ``body`` and record success in one transaction; raises :class:`LeaseLost` if the lease is lost."""
         ...
+
+    async def transact_batch(self, body: Callable[[Transaction], Awaitable[Sequence[Ack]]]) -> Sequence[Ack]:
+        """Run ``body`` and record the successes that it returns in one transaction.
+
+        Returns those whose lease is lost; if there are any, everything is rolled back and no success is recorded.
+        """
+        ...

@@ -128,6 +128,47 @@ async def test_a_transaction_commits_with_the_outcome_or_does_not_begin(store_se
     assert await store_setup.states() == ["done"]
 
 
+async def test_a_batch_commits_with_the_outcomes_or_does_not_begin(store_setup):
+    await store_setup.conn.execute("create table mark (n int)")
+    await store_setup.put(3)
+    store = await store_setup.store(1)
+    jobs = await store.claim(3, {})
+
+    async def body(tx):
+        await tx.execute("insert into mark values (1)")
+        return [ack(job) for job in jobs[:2]]
+
+    if not store_setup.transactions:
+        with pytest.raises(ConfigError, match="needs the database"):
+            await store.transact_batch(body)
+        return
+    assert await store.transact_batch(body) == []
+    assert await store_setup.conn.fetchval("select count(*) from mark") == 1
+    assert await store_setup.states() == ["done", "done", "running"]
+    assert len(await store.ack([ack(jobs[2])], [jobs[2].token])) == 1
+    assert await store_setup.states() == ["done"] * 3
+
+
+async def test_a_batch_with_a_lost_lease_writes_nothing_and_names_the_lost_jobs(store_setup):
+    if not store_setup.transactions:
+        return
+    await store_setup.conn.execute("create table mark (n int)")
+    await store_setup.put(2)
+    slow, fast = await store_setup.store(1), await store_setup.store(2)
+    [late] = await slow.claim(1, {})
+    await store_setup.expire()
+    await store_setup.reset(fast)
+    [fresh] = await slow.claim(1, {})
+
+    async def body(tx):
+        await tx.execute("insert into mark values (1)")
+        return [ack(late), ack(fresh)]
+
+    assert [each.job for each in await slow.transact_batch(body)] == [late]
+    assert await store_setup.conn.fetchval("select count(*) from mark") == 0
+    assert "done" not in await store_setup.states()
+
+
 async def test_a_release_charges_nothing_and_keeps_the_place(store_setup):
     await store_setup.put(2)
     store = await store_setup.store(1)

@@ -141,6 +141,17 @@ async def test_ack_in_a_transaction(measure):
     assert seen.pages < 50
 
 
+async def test_ack_of_a_batch_in_a_transaction(measure):
+    n = len(IDS)
+    seen = await measure("ack_batch", NODE, [TOKEN], *map(array, (IDS, [1] * n, [5] * n)), [], [], [], before=LEASED)
+    assert seen.walked == {}
+    assert seen.pages < 20 * n
+
+    seen = await measure("left_jobs", [TOKEN], before=LEASED)
+    assert seen.walked == {}
+    assert seen.pages < 50
+
+
 async def test_heartbeat(measure):
     requests = f"{LEASED}; insert into howdah.cancel_request select generate_series({FINISHED - 1000}, {FINISHED + 10})"
     seen = await measure("heartbeat", NODE, [TOKEN], 30.0, "busy", 1, False, 0, before=requests)

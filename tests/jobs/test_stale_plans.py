@@ -61,6 +61,16 @@ CALLS = {
         [f"key {id}" for id in IDS],
         IDS,
     ),
+    "ack of a batch": (
+        "ack_batch",
+        NODE,
+        IDS,
+        *map(array, (IDS, ONES, ONES)),
+        [],
+        [f"key {id}" for id in IDS],
+        IDS,
+    ),
+    "check of a batch": ("left_jobs", IDS),
     "ack of failures": ("ack", NODE, *acks(b"f")),
     "ack of retries": ("ack", NODE, *acks(b"r")),
     "repeated ack": (

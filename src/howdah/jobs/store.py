@@ -59,7 +59,7 @@ class JobStore:
         self._lease = lease
         self._pool = pool
         self._sql = sql.load("howdah.jobs", schema=database.schema)
-        self._transact = TransactionalAck(database.schema, pool, node, IDLE * lease)
+        self._transact = TransactionalAck(database.schema, self._sql, pool, node, IDLE * lease)
         self._shared = shared
         self._claims = shared.claims if shared else Session(database, "claim", on_connect=self.forget)
         self._acks = shared.acks if shared else Session(database, "ack")
@@ -135,6 +135,9 @@ class JobStore:
 
     async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
         await self._transact.run(job, body)
+
+    async def transact_batch(self, body: Callable[[Transaction], Awaitable[Sequence[Ack]]]) -> Sequence[Ack]:
+        return await self._transact.run_batch(body)
 
     # ---------------------------------------------------------------- the same for any node
 

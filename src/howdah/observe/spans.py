@@ -11,7 +11,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 
-from howdah.job import Job
+from howdah.job import Job, JobBatch
 from howdah.outcome import FailureReport
 from howdah.redact import describe
 from howdah.version import __version__
@@ -85,7 +85,7 @@ def _origins(job: Job) -> list[trace.SpanContext]:
 
 
 def _attributes(job: Job) -> dict[str, str | int]:
-    return {
+    attributes: dict[str, str | int] = {
         "messaging.system": "howdah",
         "messaging.destination.name": job.queue,
         "messaging.operation.name": "process",
@@ -94,6 +94,9 @@ def _attributes(job: Job) -> dict[str, str | int]:
         "howdah.kind": job.kind,
         "howdah.attempt": job.attempt,
     }
+    if isinstance(job, JobBatch):
+        attributes["messaging.batch.message_count"] = len(job.jobs)
+    return attributes
 
 
 def _record(span: Any, error: BaseException) -> None:

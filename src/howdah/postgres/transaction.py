@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 from asyncpg import exceptions
@@ -32,7 +32,15 @@ MOST_LINKS = 100
 """Errors examined in one chain of causes."""
 
 
-async def transact_uncharged(pool: asyncpg.Pool, idle: float, body: Body, finish: Finish) -> None:
+T = TypeVar("T")
+
+
+async def transact_uncharged(
+    pool: asyncpg.Pool,
+    idle: float,
+    body: Callable[[Transaction], Awaitable[T]],
+    finish: Callable[[Any, T], Awaitable[str | None]],
+) -> None:
     """Run :func:`transact`; raise :class:`Interrupted` if the server or the connection failed.
 
     A handler is not charged an attempt for a full disk, a restart or a lost connection. An error that it raises
@@ -42,7 +50,7 @@ async def transact_uncharged(pool: asyncpg.Pool, idle: float, body: Body, finish
     raised: BaseException | None = None
     closed = False
 
-    async def begin(transaction: Transaction) -> bytes | None:
+    async def begin(transaction: Transaction) -> T:
         nonlocal tx, raised, closed
         tx = transaction
         try:
@@ -94,13 +102,15 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             waiting += each.exceptions
 
 
-Body = Callable[[Transaction], Awaitable[bytes | None]]
-Finish = Callable[[Any, bytes | None], Awaitable[str | None]]
-"""Records the completion, or returns it as a statement without parameters that is sent together with COMMIT."""
-
-
-async def transact(pool: asyncpg.Pool, idle: float, body: Body, finish: Finish) -> None:
+async def transact(
+    pool: asyncpg.Pool,
+    idle: float,
+    body: Callable[[Transaction], Awaitable[T]],
+    finish: Callable[[Any, T], Awaitable[str | None]],
+) -> None:
     """Run ``body``, then ``finish(conn, result)`` as its last statement, and commit.
+
+    ``finish`` records the completion, or returns it as a statement without parameters to be sent together with COMMIT.
 
     The server ends a transaction that is idle for ``idle`` seconds, so that a frozen process does not hold its locks
     for ever. While a handler does other work, keep-alive statements prevent that.
@@ -122,7 +132,12 @@ async def transact(pool: asyncpg.Pool, idle: float, body: Body, finish: Finish) 
         ) from None
 
 
-async def _within(conn: Any, idle: float, body: Body, finish: Finish) -> None:
+async def _within(
+    conn: Any,
+    idle: float,
+    body: Callable[[Transaction], Awaitable[T]],
+    finish: Callable[[Any, T], Awaitable[str | None]],
+) -> None:
     direct = hasattr(conn, "end_idle_after")
     pending: PendingReply = conn.pending_reply if direct else PendingReply()
     if direct:

@@ -138,6 +138,9 @@ class RemoteStore:
             f"job {job.id} ({job.kind}) is transactional, and this worker has no database; use a node that has one"
         )
 
+    async def transact_batch(self, body: Callable[[Transaction], Awaitable[Sequence[Ack]]]) -> Sequence[Ack]:
+        raise ConfigError("a transactional batch needs the database, and this worker has none; use a node that has one")
+
     async def write_log(self, job: Job, entry: JobLogEntry) -> None:
         message = m.LogRequest(
             token=job.token, lines=entry.lines, stream=entry.stream, progress=entry.progress, note=entry.note

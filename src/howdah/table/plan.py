@@ -32,6 +32,7 @@ VERBS = (
         "existing",
         "ack",
         "ack_in_transaction",
+        "ack_batch",
         "held",
         "fail",
         "heartbeat",

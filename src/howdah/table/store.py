@@ -12,12 +12,10 @@ import asyncpg
 import msgspec
 
 from howdah import telemetry
-from howdah.errors import LeaseLost, Poison
 from howdah.job import Job
 from howdah.outcome import Ack, Outcome
 from howdah.postgres.database import Database, Session
 from howdah.postgres.sql import columns
-from howdah.postgres.transaction import transact_uncharged
 from howdah.store import Transaction
 from howdah.table.ack import RowAcks, RowOutcome
 from howdah.table.budget import Key
@@ -25,9 +23,10 @@ from howdah.table.claim import ClaimedRows, RowClaims, TableWakeup
 from howdah.table.execution_log import ExecutionLogs
 from howdah.table.handler import ClaimGate, ClaimHook
 from howdah.table.plan import TablePlan
-from howdah.table.rejected import Dropped, RejectionNotes, split
+from howdah.table.rejected import RejectionNotes, split
 from howdah.table.reset import RowResets
 from howdah.table.statement import Where
+from howdah.table.transact import RowTransactions
 
 log = logging.getLogger("howdah")
 
@@ -40,8 +39,6 @@ STATES = {
     Outcome.SNOOZED: "queued",
     Outcome.RELEASED: "queued",
 }
-IDLE = 1.0
-"""Number of leases after which the server ends an idle transaction, as when its process is frozen."""
 MOST_OVERSIZED = 10
 REFUSED = "RowRefused"  # Error of an attempt whose outcome the table rejected.
 CLOSE_TIMEOUT = 2.0
@@ -76,6 +73,7 @@ class TableStore:
         self.on_limit: Callable[[], None] = lambda: None
         """Called when there is nothing more to claim, ever."""
         self.execution_logs = ExecutionLogs(self)
+        self._transact = RowTransactions(plan, pool, self.execution_logs)
         if plan.budget:
             plan.budget.watchers.append(self.wake)
 
@@ -148,17 +146,10 @@ class TableStore:
             self._claim_hook.interrupt()
 
     async def transact(self, job: Job, body: Callable[[Transaction], Awaitable[bytes | None]]) -> None:
-        async def finish(conn: asyncpg.Connection, _result: bytes | None) -> None:
-            for (token, id), entries in self.execution_logs.pending([(job.token, job.id)]):
-                await conn.fetch(self._plan.sql["log_in_transaction"], [id], [token], [entries])
-            if await conn.fetchval(self._plan.sql["ack_in_transaction"], job.id, job.token) is None:
-                if await conn.fetchval(self._plan.sql["held"], job.id, job.token) is not None:
-                    raise Poison(str(Dropped()))
-                raise LeaseLost(
-                    f"row {job.id} of table {self._name} is lost; all writes of its handler are rolled back"
-                )
+        await self._transact.run(job, body)
 
-        await transact_uncharged(self._pool, IDLE * self._plan.options.stalled_after, body, finish)
+    async def transact_batch(self, body: Callable[[Transaction], Awaitable[Sequence[Ack]]]) -> Sequence[Ack]:
+        return await self._transact.run_batch(body)
 
     # ---------------------------------------------------------------- called by the source
 

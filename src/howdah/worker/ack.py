@@ -33,6 +33,7 @@ the heartbeat of this node."""
 WARN_AFTER = 10.0
 """Seconds after which postponed outcomes are logged."""
 
+LOST_BEFORE_COMMIT = "the lease was lost before the transaction committed"
 _unlogged: Counter[str] = Counter()
 """Lost jobs that are not yet in the log, by reason."""
 _logged_at: dict[str, float] = {}
@@ -40,6 +41,8 @@ _logged_at: dict[str, float] = {}
 
 def report_lost(jobs: list[Job], reason: str) -> None:
     """Report jobs whose lease was lost; logged at most once a second for each reason, with the total number."""
+    if not jobs:
+        return
     now = time.monotonic()
     _unlogged[reason] += len(jobs)
     if now - _logged_at.get(reason, -LOG_INTERVAL) >= LOG_INTERVAL:

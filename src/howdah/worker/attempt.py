@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -93,7 +94,7 @@ async def execute_plain(attempt: Attempt, largest_result: int) -> Ack:
             return Ack(job, OK, (perf_counter_ns() - attempt.started) // 1000)
         if is_unfinished(value):
             value = await finished(value)
-        return _outcome_of_value(value, attempt, largest_result)
+        return outcome_of_value(value, attempt, largest_result)
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: the node must survive its handlers
         return outcome_of_error(error, attempt)
 
@@ -128,10 +129,10 @@ async def _run(
     if handler.executor == "async":
         value = await handler.call(job)
     elif handler.executor == "thread":
-        value = await run_in_thread(handler, job, executors.threads)
+        value = await run_in_thread(partial(handler.call, job), executors.threads)
     else:
         value = await executors.processes.run(handler, job, largest_result, attempt.start_clock)
-    return _outcome_of_value(await finished(value), attempt, largest_result)
+    return outcome_of_value(await finished(value), attempt, largest_result)
 
 
 class _NotDone(Exception):
@@ -150,7 +151,7 @@ async def _transact(attempt: Attempt, executors: Executors, store: Store, larges
         except BaseException as error:
             isolation.end_if_forked(error)  # a fork must not roll back: the connection is its parent's
             raise
-        ack = _outcome_of_value(value, attempt, largest_result)
+        ack = outcome_of_value(value, attempt, largest_result)
         if ack.outcome is not Outcome.OK:
             raise _NotDone
         return ack.result
@@ -177,7 +178,8 @@ async def _transact(attempt: Attempt, executors: Executors, store: Store, larges
     return ack
 
 
-def _outcome_of_value(value: Any, attempt: Attempt, largest_result: int) -> Ack:
+def outcome_of_value(value: Any, attempt: Attempt, largest_result: int) -> Ack:
+    """Return the outcome of an attempt whose handler returned this value."""
     isolation.end_if_forked()
     job, took = attempt.job, attempt.took
     try:

@@ -21,8 +21,9 @@ from howdah.job import Job, current
 from howdah.outcome import Ack, Outcome
 from howdah.store import Store
 from howdah.worker import isolation
-from howdah.worker.ack import report_lost
+from howdah.worker.ack import LOST_BEFORE_COMMIT, report_lost
 from howdah.worker.attempt import Attempt, CancelReason, execute, execute_plain, outcome_of_error
+from howdah.worker.batch import BatchRun, BatchTools
 from howdah.worker.capacity import Prefetched, Slots
 from howdah.worker.executors import Executors
 from howdah.worker.isolation import start
@@ -134,6 +135,9 @@ class Attempts:
         self._slots.taken -= self._slots.cost(attempt.handler.cost) if self._costly else 1
 
     def _start(self, attempt: Attempt) -> None:
+        if attempt.handler.batch:
+            self._start_batch(attempt)
+            return
         # a copy of the start context: the current one may belong to a job that has just finished
         if attempt.handler.transactional or attempt.handler.executor == "process":
             # the timeout runs from the moment it has a connection or a process: waiting for one is not its work
@@ -169,7 +173,7 @@ class Attempts:
             return
         attempt.finished = True
         if ack.outcome is LOST and attempt.cancel_reason is not CancelReason.LOST:
-            report_lost([attempt.job], "the lease was lost before the transaction committed")
+            report_lost([attempt.job], LOST_BEFORE_COMMIT)
         self._finished([ack])
 
     def _give_up(self, attempt: Attempt) -> None:
@@ -179,6 +183,34 @@ class Attempts:
         attempt.stuck, job = True, attempt.job
         log.warning("job %s (%s) still runs after it was cancelled (%s)", job.id, job.kind, attempt.cancel_reason)
         self._report(attempt, outcome_of_error(asyncio.CancelledError(), attempt))
+
+    # ---------------------------------------------------------------- one call for many jobs
+
+    def _start_batch(self, first: Attempt) -> None:
+        """Run an attempt together with the waiting jobs of its kind, in one slot."""
+        handler = first.handler
+        jobs = self._prefetched.pop_kind(first.job.kind, handler.batch - 1)
+        attempts = [first, *(Attempt(job, handler, first.started) for job in jobs)]
+        self._running.update({(each.job.token, each.job.id): each for each in attempts})
+        tools = BatchTools(self._executors, self._store, self._largest_result, self.context, self.cancel)
+        run = BatchRun(attempts, tools, self._report_batch)
+        start(self._run_batch(run, handler), self._loop, self.context.copy())
+
+    async def _run_batch(self, run: BatchRun, handler: Handler) -> None:
+        await run.run()
+        self._slots.taken -= self._slots.cost(handler.cost) if self._costly else 1
+        self._slots_freed()
+        if self._prefetched.jobs:
+            self.fill()
+
+    def _report_batch(self, ended: Sequence[Attempt], acks: Sequence[Ack]) -> None:
+        """Report outcomes of a batch, unless they were reported before, and remove the attempts that have ended."""
+        reported = {(each.job.token, each.job.id) for each in ended if each.finished}
+        for each in ended:
+            each.finished = True
+            del self._running[each.job.token, each.job.id]
+        if new := [ack for ack in acks if (ack.job.token, ack.job.id) not in reported] if reported else acks:
+            self._finished(new)
 
     # ---------------------------------------------------------------- one task for many jobs
 

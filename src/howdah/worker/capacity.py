@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import repeat
 
+from howdah.handler import Handler
 from howdah.job import Job
 
 SHORT_JOB = 20_000
@@ -40,10 +42,17 @@ class Slots:
 class PrefetchSize:
     """Computes how many jobs to claim beyond the free slots, so that short jobs never wait for a round trip.
 
-    The size follows from the jobs that finished lately. Nothing is prefetched before short jobs have finished.
+    The size follows from the jobs that finished lately. Nothing is prefetched before short jobs have finished. Claims
+    are enlarged to full batches as far as the last claim consisted of jobs of batch handlers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, batches: Mapping[str, int]) -> None:
+        self._batches = batches
+        """The size of a batch, by kind."""
+        self._batch = 0
+        """The largest batch of which the last claim had jobs."""
+        self._others = 1.0
+        """Share of jobs without a batch in the last claim."""
         self._since = time.monotonic()
         self._jobs = 0
         self._busy = 0
@@ -64,9 +73,72 @@ class PrefetchSize:
             self._since, self._jobs, self._busy = now, 0, 0
         return self._size
 
+    def claimed(self, jobs: Sequence[Job]) -> None:
+        """Note the jobs of a claim."""
+        if self._batches:
+            sizes = [self._batches[job.kind] for job in jobs if job.kind in self._batches]
+            self._batch, self._others = max(sizes, default=0), 1.0 - len(sizes) / len(jobs)
+
+    def enlarge(self, limit: int) -> int:
+        """Return how many jobs to claim instead of ``limit``, so that the batches among them are full.
+
+        Not more than ``limit`` of them are expected to be jobs without a batch.
+        """
+        if not self._batch or limit <= 0:
+            return limit
+        full = -(-limit // self._batch) * self._batch
+        return full if full * self._others <= limit else int(limit / self._others)
+
     def reset(self) -> None:
         """Prefetch nothing until short jobs have finished again: prefetched jobs had to be released."""
         self._since, self._jobs, self._busy, self._size = time.monotonic(), 0, 0, 0
+
+
+class Gathering:
+    """The jobs that wait for a full batch (``within``), by kind."""
+
+    def __init__(self, handlers: Iterable[Handler], ready: Callable[[list[Job]], None]) -> None:
+        self._handlers = {handler.kind: handler for handler in handlers}
+        self._ready = ready
+        """Called with the jobs of a kind that have waited long enough."""
+        self._jobs: dict[str, list[Job]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._jobs.values()))
+
+    def put(self, jobs: Sequence[Job]) -> list[Job]:
+        """Keep the jobs that have to wait for others; return those that can start now."""
+        start: list[Job] = []
+        for job in jobs:
+            handler = self._handlers.get(job.kind)
+            if handler is None:
+                start.append(job)
+                continue
+            waiting = self._jobs.setdefault(job.kind, [])
+            waiting.append(job)
+            if len(waiting) >= handler.batch:
+                start += self._take(job.kind)
+            elif len(waiting) == 1:
+                self._timers[job.kind] = self._loop.call_later(handler.within, self._give, job.kind)
+        return start
+
+    def pop(self, chosen: Callable[[Job], bool]) -> list[Job]:
+        """Remove the chosen jobs."""
+        removed = [job for jobs in self._jobs.values() for job in jobs if chosen(job)]
+        for kind, jobs in list(self._jobs.items()) if removed else ():
+            self._jobs[kind] = [job for job in jobs if not chosen(job)]
+            if not self._jobs[kind]:
+                self._take(kind)
+        return removed
+
+    def _take(self, kind: str) -> list[Job]:
+        self._timers.pop(kind).cancel()
+        return self._jobs.pop(kind)
+
+    def _give(self, kind: str) -> None:
+        self._ready(self._take(kind))
 
 
 class Prefetched:
@@ -75,7 +147,11 @@ class Prefetched:
     Most of the time no job waits here.
     """
 
-    def __init__(self, limits: Mapping[str, int]) -> None:
+    def __init__(self, limits: Mapping[str, int], gathered: Sequence[Handler] = ()) -> None:
+        self._gathering = Gathering(gathered, self._gathered) if gathered else None
+        """The jobs that wait for a full batch; not among :attr:`jobs`."""
+        self.ready: Callable[[], None] = lambda: None
+        """Called when jobs have waited long enough for a full batch."""
         self.limits = limits
         """The maximum number of claimed and running jobs, by queue."""
         self.jobs: deque[tuple[Job, float]] = deque()
@@ -94,7 +170,7 @@ class Prefetched:
         now = time.monotonic()
         if self.limits:
             self._held.update(job.queue for job in jobs)
-        self.jobs.extend(zip(jobs, repeat(now)))
+        self.jobs.extend(zip(self._gathering.put(jobs) if self._gathering is not None else jobs, repeat(now)))
 
     @property
     def first(self) -> Job:
@@ -104,6 +180,19 @@ class Prefetched:
     def pop(self) -> Job:
         """Remove the next job to start; it counts against its queue's limit until :meth:`finished`."""
         return self.jobs.popleft()[0]
+
+    def pop_kind(self, kind: str, most: int) -> list[Job]:
+        """Remove up to this many jobs of one kind, the next to start first; they count like that of :meth:`pop`."""
+        found: list[Job] = []
+        others: list[tuple[Job, float]] = []
+        while self.jobs and len(found) < most:
+            item = self.jobs.popleft()
+            if item[0].kind == kind:
+                found.append(item[0])
+            else:
+                others.append(item)
+        self.jobs.extendleft(reversed(others))
+        return found
 
     def finished(self, jobs: Iterable[Job]) -> None:
         """Stop counting these jobs against the limits of their queues."""
@@ -122,25 +211,31 @@ class Prefetched:
 
     def pop_all(self) -> list[Job]:
         """Remove all jobs."""
-        return self._remove([job for job, _ in self.jobs])
+        return self._remove(lambda job: True)
 
     def pop_leases(self, tokens: Set[int]) -> list[Job]:
         """Remove the jobs held under these leases."""
-        return self._remove([job for job, _ in self.jobs if job.token in tokens])
+        return self._remove(lambda job: job.token in tokens)
 
     def pop_ids(self, ids: Set[int | str]) -> list[Job]:
         """Remove the jobs with these ids."""
-        return self._remove([job for job, _ in self.jobs if job.id in ids])
+        return self._remove(lambda job: job.id in ids)
 
     def pop_keys(self, keys: Set[tuple[int, int | str]]) -> list[Job]:
         """Remove the jobs with these (token, id) pairs."""
-        return self._remove([job for job, _ in self.jobs if (job.token, job.id) in keys])
+        return self._remove(lambda job: (job.token, job.id) in keys)
 
-    def _remove(self, jobs: list[Job]) -> list[Job]:
-        if jobs:
-            gone = {(job.token, job.id) for job in jobs}
-            self.jobs = deque(item for item in self.jobs if (item[0].token, item[0].id) not in gone)
-        return self._uncounted(jobs)
+    def _remove(self, chosen: Callable[[Job], bool]) -> list[Job]:
+        removed = [job for job, _ in self.jobs if chosen(job)]
+        if removed:
+            self.jobs = deque(item for item in self.jobs if not chosen(item[0]))
+        if self._gathering is not None:
+            removed += self._gathering.pop(chosen)
+        return self._uncounted(removed)
+
+    def _gathered(self, jobs: list[Job]) -> None:
+        self.jobs.extend(zip(jobs, repeat(time.monotonic())))
+        self.ready()
 
     def _uncounted(self, jobs: list[Job]) -> list[Job]:
         self.finished(jobs)

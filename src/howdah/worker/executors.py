@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
-from howdah.handler import Handler
-from howdah.job import Job
 from howdah.redact import handler_secrets
 from howdah.retry import InterruptionBackoff
 from howdah.worker import isolation
@@ -44,20 +43,20 @@ class Executors:
             await self._processes.close()
 
 
-async def run_in_thread(handler: Handler, job: Job, threads: ThreadPoolExecutor) -> Any:
-    """Run a plain function in a thread, and return its result or raise its error."""
+async def run_in_thread(call: Callable[[], Any], threads: ThreadPoolExecutor) -> Any:
+    """Call a plain function in a thread, and return its result or raise its error."""
     context = copy_context()
 
-    def call() -> tuple[Any, BaseException | None]:
+    def run() -> tuple[Any, BaseException | None]:
         found: tuple[Any, BaseException | None]
         try:
-            found = context.run(handler.call, job), None
+            found = context.run(call), None
         except BaseException as error:  # a future cannot hold every exception (StopIteration); a tuple can
             found = None, error
         isolation.end_if_forked(found[1])
         return found
 
-    future = threads.submit(call)
+    future = threads.submit(run)
     while True:
         try:
             value, error = await asyncio.shield(asyncio.wrap_future(future))

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol, get_args
 
 from howdah.errors import HowdahError, LeaseLost
-from howdah.job import Job, current
+from howdah.job import Job, JobBatch, current
 from howdah.loops import Outage, wait
 from howdah.redact import handler_secrets, hide
 from howdah.store import JobLogEntry, JobLogStore, RunRecord, Stream
@@ -54,22 +54,26 @@ sink: ContextVar[JobLogSink | None] = ContextVar("howdah_job_log", default=None)
 """The sink of the handlers that run in this context."""
 
 
-def job_log(*lines: str, stream: Stream = "log") -> None:
-    """Add lines to the log of the running job. Outside of a handler they are only logged."""
+def job_log(*lines: str, stream: Stream = "log", job: Job | None = None) -> None:
+    """Add lines to the log of the running job, or of ``job``, one of a batch. Elsewhere they are only logged."""
     # the store would refuse an unknown stream again and again, and hold up the log lines of the worker's other jobs
     known: Stream = stream if stream in STREAMS else "log"
-    write(JobLogEntry(stream=known, lines=[piece for line in lines for piece in _pieces(str(line))]))
+    write(JobLogEntry(stream=known, lines=[piece for line in lines for piece in _pieces(str(line))]), job)
 
 
-def progress(share: float, note: str | None = None) -> None:
-    """Report the progress of the running job, from 0 to 1, with an optional note."""
+def progress(share: float, note: str | None = None, job: Job | None = None) -> None:
+    """Report the progress of the running job, or of ``job``, one of a batch, from 0 to 1, with an optional note."""
     within = 0.0 if math.isnan(share) else min(1.0, max(0.0, float(share)))
-    write(JobLogEntry(progress=within, note=None if note is None else _text(note)[:LONGEST_NOTE]))
+    write(JobLogEntry(progress=within, note=None if note is None else _text(note)[:LONGEST_NOTE]), job)
 
 
-def write(entry: JobLogEntry) -> None:
-    """Write an entry to the log of the running job."""
-    job, target = current.get(None), sink.get()
+def write(entry: JobLogEntry, job: Job | None = None) -> None:
+    """Write an entry to the log of the running job, or of one of the jobs of the running batch."""
+    running, target = current.get(None), sink.get()
+    if isinstance(running, JobBatch):
+        job = job if any(job is each for each in running.jobs) else None
+    else:
+        job = running if job is None or job is running else None
     if job is None or target is None:
         for line in entry.lines:
             log.info("%s", line)
@@ -80,7 +84,7 @@ def write(entry: JobLogEntry) -> None:
 async def record_run(run: RunRecord) -> None:
     """Store the run record of the running job; does nothing where the store keeps no run records."""
     job, target = current.get(None), sink.get()
-    if job is not None and isinstance(target, JobLogBuffer):
+    if job is not None and not isinstance(job, JobBatch) and isinstance(target, JobLogBuffer):
         await target.store.record_run(job, run)
 
 

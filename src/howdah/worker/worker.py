@@ -53,8 +53,9 @@ class Worker:
         self._slots = slots or Slots(options.slots)
         self._drain_group = drain_group or DrainGroup(1)
         self._store, self._options = store, options
-        self._prefetch_size = PrefetchSize()
-        self._prefetched = Prefetched(options.limited)
+        self._prefetch_size = PrefetchSize({kind: each.batch for kind, each in handlers.items() if each.batch})
+        gathered = () if options.drain else [handler for handler in handlers.values() if handler.within]
+        self._prefetched = Prefetched(options.limited, gathered)
         self._attempts = Attempts(
             store,
             handlers,
@@ -65,6 +66,7 @@ class Worker:
             finished=self._attempts_finished,
             slots_freed=self._slots_freed,
         )
+        self._prefetched.ready = self._attempts.fill
         self._leases: dict[int, Lease] = {}
         self._job_log = JobLogBuffer(store.job_log) if store.job_log else None
         self._acker = Acker(store, self._leases, self._job_log)
@@ -118,8 +120,7 @@ class Worker:
         lost = [attempt.job for attempt in running if not attempt.finished] + self._prefetched.pop_leases(gone)
         for attempt in running:
             self._attempts.cancel(attempt, CancelReason.LOST)
-        if lost:
-            report_lost(lost, reason)
+        report_lost(lost, reason)
 
     def lose_jobs(self, keys: Sequence[Key], reason: str) -> None:
         """Cancel or forget single lost jobs; the rest of their leases is still held."""
@@ -129,14 +130,13 @@ class Worker:
         for attempt in lost:
             self._attempts.cancel(attempt, CancelReason.LOST)
         self._acker.put([Ack(job, Outcome.LOST, 0) for job in dropped])
-        if lost or dropped:
-            report_lost([attempt.job for attempt in lost] + dropped, reason)
+        report_lost([attempt.job for attempt in lost] + dropped, reason)
 
     def stop_unrenewed(self) -> None:
         """Cancel the handlers of leases that could not be renewed in time: another worker may run their jobs by now.
 
-        The leases are kept, because only the store knows whether they still exist: when it answers, finished jobs are
-        reported and the others released. Nothing is claimed until a heartbeat succeeds; it would be cancelled as well.
+        The leases are kept, since only the store knows whether they exist: when it answers, finished jobs are reported
+        and the others released. Nothing is claimed until a heartbeat succeeds; it would be cancelled as well.
         """
         oldest = time.monotonic() - self._options.lease
         late = {token for token, lease in self._leases.items() if lease.renewed < oldest}
@@ -150,8 +150,7 @@ class Worker:
         for attempt in running:
             self._attempts.cancel(attempt, CancelReason.UNRENEWED)
         self._release(waiting)
-        if running or waiting:
-            report_lost([each.job for each in running] + waiting, "the lease could not be renewed in time")
+        report_lost([each.job for each in running] + waiting, "the lease could not be renewed in time")
 
     def cancel(self, ids: Sequence[int | str]) -> None:
         """Cancel these jobs, as the user asked."""
@@ -222,7 +221,7 @@ class Worker:
         prefetch = self._prefetch_size.jobs() if self._slots.total > 1 else 0
         self._claim_below = self._slots.total + prefetch - max(1, prefetch // 2)
         held = self._slots.taken + len(self._prefetched)
-        return self._slots.total + prefetch - held if held <= self._claim_below else 0
+        return self._prefetch_size.enlarge(self._slots.total + prefetch - held) if held <= self._claim_below else 0
 
     async def _claim_once(self, limit: int) -> bool:
         """Claim up to ``limit`` jobs and start those that have a slot; returns whether there were any."""
@@ -231,6 +230,7 @@ class Worker:
         if not jobs:
             return False
         telemetry.emit("job.claim", jobs=jobs, seconds=time.monotonic() - began)
+        self._prefetch_size.claimed(jobs)
         for token, left in Counter(job.token for job in jobs).items():
             self._leases[token] = Lease(left, began)
         self._prefetched.put(jobs)
@@ -259,8 +259,7 @@ class Worker:
     def _attempts_finished(self, acks: Sequence[Ack]) -> None:
         """Acknowledge the outcomes of finished attempts."""
         self._prefetch_size.finished(len(acks), sum(map(_took, acks)))
-        if self._prefetched.limits:
-            self._prefetched.finished([ack.job for ack in acks])
+        self._prefetched.finished(ack.job for ack in acks)
         self._acker.put(acks)
 
     def _slots_freed(self) -> None:
