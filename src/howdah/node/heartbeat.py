@@ -17,6 +17,8 @@ from howdah.loops import Outage, wait
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
 from howdah.worker.attempt import Attempt
+from howdah.worker.capacity import OVERDUE
+from howdah.worker.overdue import Overdue
 
 log = logging.getLogger("howdah")
 
@@ -32,7 +34,9 @@ class NodeState(NamedTuple):
 
 
 class LeaseHolder(Protocol):
-    """A worker that holds leases. Its methods are called in the event loop, except ``tokens``."""
+    """A worker that holds leases. Its methods are called in the event loop, except ``tokens`` and ``overdue.pop``."""
+
+    overdue: Overdue
 
     def tokens(self) -> list[int]: ...
 
@@ -57,7 +61,8 @@ BLOCKED = 3.0
 
 Renewal = Callable[[Any], Awaitable[Callable[[], None]]]
 """Renews the leases of one store in the heartbeat thread; returns a function that applies the result in the event loop.
-Its argument is the connection of the thread."""
+Its argument is the connection of the thread. It may have a method ``release_overdue`` of the same type, which is called
+first."""
 
 
 class Connection(Protocol):
@@ -98,6 +103,7 @@ class HeartbeatThread:
         self._ponged = time.monotonic()
         self._pinged = 0.0
         self._logged = False
+        self._hurried = False
 
     @property
     def loop_lag(self) -> float:
@@ -164,6 +170,8 @@ class HeartbeatThread:
         """Run one renewal; returns the seconds until it is due again. A failure does not delay the others."""
         outage = self._outages[beat]
         try:
+            if release := getattr(beat, "release_overdue", None):
+                self._call_in_loop(await release(self.connection))
             self._call_in_loop(await beat(self.connection))
         except Exception as error:
             self._call_in_loop(self._on_failure)
@@ -176,12 +184,15 @@ class HeartbeatThread:
         until = time.monotonic() + seconds
         while not (self._stop.is_set() or self._soon.is_set()) and (left := until - time.monotonic()) > 0:
             self._watch()
+            if self.loop_lag > OVERDUE and not self._hurried:
+                self._hurried = True  # the renewals release the jobs that the blocked event loop keeps
+                return
             self._soon.wait(min(left, 1.0))  # the event loop of this thread has no other tasks
 
     def _watch(self) -> None:
         if self._pinged <= self._ponged:
             self._pinged = time.monotonic()
-            self._logged = False
+            self._logged = self._hurried = False
             self._call_in_loop(self._pong)
         elif self.loop_lag > BLOCKED and not self._logged:
             self._logged = True

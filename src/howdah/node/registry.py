@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from howdah.errors import DatabaseUnreachable, HowdahError
 from howdah.node.heartbeat import LeaseHolder
 from howdah.node.parts import NodeContext
+from howdah.outcome import Ack, Outcome
 from howdah.postgres import migrate, sql
 from howdah.postgres.database import BROKEN, Database, Session
 from howdah.version import __version__
@@ -35,6 +37,8 @@ START_PAUSE = 0.5
 """Seconds between two tries."""
 START_ERRORS: tuple[type[BaseException], ...] = (*BROKEN, DatabaseUnreachable)
 """Errors after which a step of the start is tried again."""
+RELEASE_TIMEOUT = 1.0
+"""Seconds to release the jobs of a blocked event loop: the renewal of leases waits for it."""
 DEREGISTER_TIMEOUT = 2.0
 """Seconds to mark the node as offline: a silent server must not hold up the exit."""
 
@@ -192,7 +196,28 @@ class NodeRenewal:
         self._holder = holder
         self._state = context.state
         self._drain = context.drain
-        self.statement = sql.load("howdah.node", schema=context.database.schema)["heartbeat"]
+        statements = sql.load("howdah.node", schema=context.database.schema)
+        self.statement = statements["heartbeat"]
+        self._release = statements["release_unstarted"]
+
+    async def release_overdue(self, session: Session) -> Callable[[], None]:
+        """Release prefetched jobs that a blocked event loop keeps from idle nodes.
+
+        Never raises: jobs that could not be released are released by the event loop when it runs again.
+        """
+        jobs = self._holder.overdue.pop()
+        if not jobs:
+            return _nothing
+        values = [job.token for job in jobs], [job.id for job in jobs], [job.attempt for job in jobs]
+        released: set[tuple[int, int]] = set()
+        try:
+            rows = await session.fetch(self._release, self._registration.node, *values, timeout=RELEASE_TIMEOUT)
+            released = {(row["token"], row["id"]) for row in rows}
+            log.warning("released %d prefetched jobs: the event loop is blocked", len(released))
+        except Exception as error:
+            log.warning("could not release %d prefetched jobs of a blocked event loop: %s", len(jobs), error)
+        acks = [Ack(job, Outcome.RELEASED, 0, recorded=(job.token, job.id) in released) for job in jobs]
+        return partial(self._holder.overdue.released, acks)
 
     async def __call__(self, session: Session) -> Callable[[], None]:
         state, tokens, at = self._state(), self._holder.tokens(), time.monotonic()
@@ -215,6 +240,10 @@ class NodeRenewal:
                 self._drain()
 
         return apply
+
+
+def _nothing() -> None:
+    pass
 
 
 async def retry_if_broken(start: Callable[[], Awaitable[T]]) -> T:

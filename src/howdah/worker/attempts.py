@@ -120,9 +120,12 @@ class Attempts:
         prefetched, slots = self._prefetched, self._slots
         if not prefetched.jobs or slots.taken >= slots.total:
             return None
-        if self._costly and slots.free < slots.cost(self._handlers[prefetched.first.kind].cost):
+        try:
+            if self._costly and slots.free < slots.cost(self._handlers[prefetched.first.kind].cost):
+                return None
+            return prefetched.pop()
+        except IndexError:  # the heartbeat thread has just taken the last one
             return None
-        return prefetched.pop()
 
     def _add(self, job: Job) -> Attempt:
         attempt = Attempt(job, self._handlers[job.kind], perf_counter_ns())

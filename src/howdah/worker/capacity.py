@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from itertools import repeat
 
 from howdah.handler import Handler
@@ -19,6 +20,10 @@ MAX_PREFETCH = 1000
 """Jobs to prefetch at most."""
 MAX_PREFETCH_AGE = 0.25
 """Seconds after which prefetched jobs that have not started are released."""
+
+
+OVERDUE = 2.0
+"""Seconds after which the heartbeat thread releases them: the event loop is blocked."""
 
 
 class Slots:
@@ -144,7 +149,8 @@ class Gathering:
 class Prefetched:
     """The jobs that are claimed and wait for a slot, and the number of held jobs of each limited queue.
 
-    Most of the time no job waits here.
+    Most of the time no job waits here. The heartbeat thread may take jobs from the end at any moment. Each operation on
+    the deque is atomic, so a job is taken only once; between two of them the deque may become shorter.
     """
 
     def __init__(self, limits: Mapping[str, int], gathered: Sequence[Handler] = ()) -> None:
@@ -185,12 +191,13 @@ class Prefetched:
         """Remove up to this many jobs of one kind, the next to start first; they count like that of :meth:`pop`."""
         found: list[Job] = []
         others: list[tuple[Job, float]] = []
-        while self.jobs and len(found) < most:
-            item = self.jobs.popleft()
-            if item[0].kind == kind:
-                found.append(item[0])
-            else:
-                others.append(item)
+        with suppress(IndexError):
+            while len(found) < most:
+                item = self.jobs.popleft()
+                if item[0].kind == kind:
+                    found.append(item[0])
+                else:
+                    others.append(item)
         self.jobs.extendleft(reversed(others))
         return found
 
@@ -202,12 +209,23 @@ class Prefetched:
     def pop_older_than(self, seconds: float) -> list[Job]:
         """Remove the jobs that have waited longer than this."""
         oldest = time.monotonic() - seconds
-        count = 0
-        for _, since in self.jobs:
-            if since >= oldest:
-                break
-            count += 1
-        return self._uncounted([self.jobs.popleft()[0] for _ in range(count)])
+        gone: list[Job] = []
+        with suppress(IndexError):
+            while self.jobs[0][1] < oldest:
+                gone.append(self.jobs.popleft()[0])
+        return self._uncounted(gone)
+
+    def pop_overdue(self) -> list[Job]:
+        """Remove the jobs that should have been released long ago; called by the heartbeat thread.
+
+        They count against the limits of their queues until :meth:`finished`.
+        """
+        oldest = time.monotonic() - OVERDUE
+        gone: list[Job] = []
+        with suppress(IndexError):
+            while self.jobs[-1][1] < oldest:
+                gone.append(self.jobs.pop()[0])
+        return gone
 
     def pop_all(self) -> list[Job]:
         """Remove all jobs."""
@@ -226,9 +244,16 @@ class Prefetched:
         return self._remove(lambda job: (job.token, job.id) in keys)
 
     def _remove(self, chosen: Callable[[Job], bool]) -> list[Job]:
-        removed = [job for job, _ in self.jobs if chosen(job)]
-        if removed:
-            self.jobs = deque(item for item in self.jobs if not chosen(item[0]))
+        removed: list[Job] = []
+        kept: list[tuple[Job, float]] = []
+        with suppress(IndexError):
+            while True:
+                item = self.jobs.popleft()
+                if chosen(item[0]):
+                    removed.append(item[0])
+                else:
+                    kept.append(item)
+        self.jobs.extendleft(reversed(kept))
         if self._gathering is not None:
             removed += self._gathering.pop(chosen)
         return self._uncounted(removed)

@@ -23,6 +23,7 @@ from howdah.worker.capacity import MAX_PREFETCH_AGE, Prefetched, PrefetchSize, S
 from howdah.worker.drain import DrainGroup
 from howdah.worker.job_log import JobLogBuffer, sink
 from howdah.worker.options import WorkerOptions
+from howdah.worker.overdue import Overdue
 
 log = logging.getLogger("howdah")
 
@@ -71,6 +72,7 @@ class Worker:
         self._job_log = JobLogBuffer(store.job_log) if store.job_log else None
         self._acker = Acker(store, self._leases, self._job_log)
         self._freed = asyncio.Event()
+        self.overdue = Overdue(self._prefetched, self._prefetch_size, self._acker, self._freed)
         self._stop, self._stop_now = asyncio.Event(), asyncio.Event()
         self.incomplete = False
         """True if it ended before every outcome was recorded: the store did not answer, or rows were locked."""
@@ -226,8 +228,7 @@ class Worker:
     async def _claim_once(self, limit: int) -> bool:
         """Claim up to ``limit`` jobs and start those that have a slot; returns whether there were any."""
         began = time.monotonic()
-        jobs = await self._store.claim(limit, self._prefetched.room())
-        if not jobs:
+        if not (jobs := await self._store.claim(limit, self._prefetched.room())):
             return False
         telemetry.emit("job.claim", jobs=jobs, seconds=time.monotonic() - began)
         self._prefetch_size.claimed(jobs)
@@ -243,7 +244,7 @@ class Worker:
 
     async def _is_drained(self, limit: int) -> bool:
         """Return whether no job runs, every outcome is recorded, and a last claim finds no job."""
-        if self._attempts or self._prefetched or not await self._acker.flushed():
+        if self._attempts or self._prefetched or self.overdue.pending or not await self._acker.flushed():
             return False
         since = self._drain_group.activity
         return not await self._claim_once(limit) and self._drain_group.idle(self, since)
