@@ -83,6 +83,14 @@ class ServeOptions:
     connections: int = option(
         5000, Integer(above=0), "Open HTTP connections; more are answered with 503.", "--connections"
     )
+    connections_per_address: int | None = option(
+        None,
+        Integer(above=0),
+        "Open HTTP connections from one address (IPv6: one /64 network); more are answered with 503. Set it to the"
+        " number of all connections if a proxy is in front.",
+        "--connections-per-address",
+        shown="half of all",
+    )
     largest_body: int = option(8 * 1024 * 1024, Bytes(), "Largest body of a request.", "--max-body")
     pool: int = option(
         4,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 
+from howdah.control_plane.connections import HEADER_TIMEOUT, limited_protocol
 from howdah.control_plane.options import ServeOptions
 from howdah.errors import ConfigError
 
@@ -26,6 +29,27 @@ class HttpServer(uvicorn.Server):
         """Install no signal handlers."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on the sockets. Unlike that of uvicorn, this one has a deadline for the TLS handshake."""
+        config, loop = self.config, asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            make: Any = config.http_protocol_class
+            made: asyncio.Protocol = make(config=config, server_state=self.server_state, app_state={}, _loop=loop)
+            return made
+
+        self.servers = [
+            await loop.create_server(
+                protocol,
+                sock=each,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=HEADER_TIMEOUT if config.ssl else None,
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
+
 
 def http_server(app: Starlette, options: ServeOptions) -> HttpServer:
     """Return uvicorn, configured for a control plane."""
@@ -41,6 +65,7 @@ def http_server(app: Starlette, options: ServeOptions) -> HttpServer:
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
         timeout_keep_alive=75,
         limit_concurrency=options.connections,
+        http=limited_protocol(options),
         ssl_certfile=options.certificate,
         ssl_keyfile=options.key,
     )
