@@ -6,7 +6,7 @@ import collections.abc
 import inspect
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -31,6 +31,28 @@ INJECTED = {
     collections.abc.Sequence[Job]: "jobs",
     typing.Sequence[Job]: "jobs",
 }
+
+
+class CallsBatches(Protocol):
+    """A handler whose ``batch`` is not 0, as a worker runs it: of a task or of a table."""
+
+    executor: Executor
+    transactional: bool
+
+    @property
+    def has_after(self) -> bool: ...
+
+    def read(self, job: Job) -> Any:
+        """Return the arguments of one job as :meth:`call_batch` takes them; raises if they do not fit."""
+        ...
+
+    def keep_secrets(self, jobs: Sequence[Job]) -> None:
+        """Redact the secrets of all these jobs in all text stored from here on."""
+        ...
+
+    def call_batch(self, jobs: Sequence[Job], items: Sequence[Any], tx: Transaction | None = None) -> Any:
+        """Call the function once for all these jobs."""
+        ...
 
 
 class BatchHandler(Handler):
@@ -64,17 +86,12 @@ class BatchHandler(Handler):
         return BatchArguments(kind, function)
 
     def read(self, job: Job) -> Any:
-        """Return the arguments of a job as :meth:`call_batch` takes them; raises :class:`Poison` if they do not fit."""
         return self.arguments.read(job.payload)
 
     def keep_secrets(self, jobs: Sequence[Job]) -> None:
-        """Redact the secrets of all these jobs in all text stored from here on."""
-        if self.secrets or any(job.meta_json is not None for job in jobs):
-            found = {text for job in jobs for text in secrets_of(job, self.secrets)}
-            handler_secrets.set(sorted(found, key=len, reverse=True))  # the longest first, as spellings()
+        keep_secrets(jobs, self.secrets)
 
     def call_batch(self, jobs: Sequence[Job], items: Sequence[Any], tx: Transaction | None = None) -> Any:
-        """Call the function once for all these jobs."""
         return self.arguments.call_batch(jobs, items, tx)
 
 
@@ -121,6 +138,13 @@ class BatchArguments(Arguments):
                 named[self.injected[what]] = value
         values = [named.pop(name) for name in self._by_position]
         return self._function(*values, **named)
+
+
+def keep_secrets(jobs: Sequence[Job], secrets: Sequence[str]) -> None:
+    """Redact the secrets of jobs, from these pointers and their metadata, in all text stored from here on."""
+    if secrets or any(job.meta_json is not None for job in jobs):
+        found = {text for job in jobs for text in secrets_of(job, secrets)}
+        handler_secrets.set(sorted(found, key=len, reverse=True))  # the longest first, as spellings()
 
 
 def check_batch(what: str, batch: object, within: object) -> tuple[int, float]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from howdah import ArgumentError, Backoff, Cancel, ConfigError, Howdah, HowdahError, Poison, Snooze, current_job
+from howdah import ArgumentError, Backoff, Cancel, ConfigError, Howdah, HowdahError, Job, Poison, Snooze, current_job
 from howdah.testing import (
     JobsFailed,
     assert_enqueued,
@@ -55,6 +55,28 @@ async def test_a_drain_runs_what_is_queued_and_what_that_enqueues(app):
     assert ran == ["first", "next", "last"]
     assert (drained.ok, drained.errors) == (3, ())
     assert await drain(app) == type(drained)()
+
+
+async def test_a_drain_runs_batches_and_counts_each_job(app):
+    calls: list[int] = []
+
+    @app.task(batch=10, within=60.0, max_attempts=1)
+    async def add(n: list[int]) -> list[object]:
+        calls.append(len(n))
+        return [ValueError("bad") if each == 2 else each for each in n]
+
+    @app.task(batch=10)
+    async def take(jobs: list[Job]) -> None: ...
+
+    await app.enqueue_many(add.job(n) for n in range(5))
+    await take.enqueue(order=17)
+    await assert_enqueued(app, add, 4)
+    await assert_enqueued(app, take, order=17)
+    drained = await drain(app, raise_failures=False)
+
+    assert calls == [5]
+    assert (drained.ok, drained.failed) == (5, 1)
+    assert [(each.args, each.error) for each in drained.errors] == [({"n": 2}, "ValueError")]
 
 
 async def test_a_drain_counts_how_attempts_ended(app):

@@ -98,7 +98,7 @@ class TableHandler(Handler):
             record = self.record.read(job)
         except (LookupError, Poison):
             return  # The attempt failed because the record could not be made; there is nothing to pass to the hook.
-        await _run(self._target.after_execute, record, ack.outcome)
+        await run_hook(self._target.after_execute, record, ack.outcome)
 
     # ---------------------------------------------------------------- called by the source
 
@@ -159,7 +159,7 @@ class TableHandler(Handler):
         return target if inspect.isfunction(target) or inspect.ismethod(target) else target.execute
 
     async def _prepared(self, record: Any, named: Mapping[str, Any]) -> Any:
-        await _run(self._target.before_execute, record)
+        await run_hook(self._target.before_execute, record)
         return await self._execute(record, **named)
 
     def _wait_for(self, result: Any) -> None:
@@ -201,7 +201,7 @@ class TableHandler(Handler):
         return tx
 
 
-async def _run(hook: Callable[..., Any], *args: Any) -> Any:
+async def run_hook(hook: Callable[..., Any], *args: Any) -> Any:
     """Call a user's hook; a plain function in a thread, because it may block."""
     if inspect.iscoroutinefunction(hook):
         return await finished(await hook(*args))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
+from howdah.batch_handler import check_batch
 from howdah.errors import ConfigError
 from howdah.handler import check_name
 from howdah.postgres.sql import identifier
@@ -65,6 +66,10 @@ class TableOptions:
     """Stop claiming after this time; 0: never."""
     transactional: bool = False
     """One transaction around the handler and the final state."""
+    batch: int | None = None
+    """Rows in one call of the handler at most; ``None``: each row is a call of its own."""
+    within: float = 0.0
+    """Seconds that rows wait for a full batch."""
     notify: bool = False
     """Use wake-ups by the trigger of the table."""
     budget: Budget | None = None
@@ -87,6 +92,10 @@ class TableOptions:
                 f"stalled_after of {where} must be at least two heartbeats,"
                 f" got {self.stalled_after:g} s and a heartbeat of {self.heartbeat:g} s"
             )
+        if self.batch is not None:
+            check_batch(where, self.batch, self.within)
+        elif self.within:
+            raise ConfigError(f"{where} has within but no batch; set batch=…")
         if not isinstance(self.columns, Columns):
             raise ConfigError(f"columns of {where} must be Columns(…), got {self.columns!r}")
         if self.where is not None and not isinstance(self.where, Where):
@@ -164,5 +173,7 @@ class TableSettings(TypedDict, total=False):
     total_jobs: int
     max_active_time: float
     transactional: bool
+    batch: int | None
+    within: float
     notify: bool
     budget: Budget | None

@@ -31,7 +31,8 @@ class Record:
         self._expressions = dict(expressions)
         self._fields = _fields(table, kind)
         self._make = _maker(table, kind)
-        self._secrets = pointers(kind) if self._fields is not None else ()
+        self.secrets = pointers(kind) if self._fields is not None else ()
+        """JSON pointers to the secrets in the payload."""
         if self._fields is None:
             if self._expressions:
                 raise ConfigError(f"table {table} has expressions but no record with fields; pass record=a class")
@@ -69,8 +70,8 @@ class Record:
             raise LookupError(
                 f"the record of row {job.id} cannot be read: {job.meta.get('unread', 'for an unknown reason')}"
             )
-        if self._secrets:
-            keep_secret(job, self._secrets)
+        if self.secrets:
+            keep_secret(job, self.secrets)
         try:
             return self._make(job.payload)
         except Exception as error:

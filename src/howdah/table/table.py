@@ -17,6 +17,7 @@ from howdah.node.registry import DatabaseContext
 from howdah.outcome import Ack
 from howdah.postgres.database import Session
 from howdah.postgres.listen import Listener
+from howdah.table.batch_handler import TableBatchHandler
 from howdah.table.budget import Key
 from howdah.table.execution_log import ExecutionLogEntry
 from howdah.table.handler import TableHandler
@@ -64,14 +65,16 @@ class Table:
         if self._handler is not None:
             raise ConfigError(f"table {self.name} has two handlers; one is enough")
         options = self.options
-        self._handler = TableHandler(
-            options.name,
-            target,
-            options.reader,
-            executor=executor,
-            transactional=options.transactional,
-            retries=options.retries,
-        )
+        settings: dict[str, Any] = {
+            "executor": executor,
+            "transactional": options.transactional,
+            "retries": options.retries,
+        }
+        if options.batch is None:
+            self._handler = TableHandler(options.name, target, options.reader, **settings)
+        else:
+            settings |= {"batch": options.batch, "within": options.within}
+            self._handler = TableBatchHandler(options.name, target, options.reader, **settings)
         if self._handler.executor == "process":
             target.handler = self._handler  # type: ignore[attr-defined]  # where the other process finds it
         return target

@@ -151,6 +151,8 @@ class _Wanted:
 
 def _bind(task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arguments by name and the defaults of those not sent, in their JSON form."""
+    if getattr(task.handler.arguments, "free", False):
+        return _plain(task.kind, _unknown(task.kind, args, kwargs)), {}
     injected = set(task.handler.arguments.injected.values())
     parameters = {
         name: parameter
@@ -169,7 +171,7 @@ def _bind(task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> 
 
 def _unknown(kind: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     if args:
-        raise ArgumentError(f"no task is named {kind!r} here, so its arguments must be given by name")
+        raise ArgumentError(f"the parameters of task {kind!r} are not known here; give its arguments by name")
     return kwargs
 
 

@@ -113,12 +113,17 @@ async def _execute(attempt: Attempt, executors: Executors, store: Store, largest
 
 async def _execute_with_after(attempt: Attempt, executors: Executors, store: Store, largest_result: int) -> Ack:
     ack = await _execute(attempt, executors, store, largest_result)
-    try:
-        await attempt.handler.after(attempt.job, ack)
-    except BaseException as error:
-        log.error("after_execute of job %s (%s) failed: %s", attempt.job.id, attempt.job.kind, error, exc_info=error)
-        telemetry.emit("hook.fail", kind=attempt.job.kind, hook="after_execute", error=error)
+    await run_after(attempt.handler, ack)
     return ack
+
+
+async def run_after(handler: Handler, ack: Ack) -> None:
+    """Run the hook after an attempt; its failure is logged and changes nothing."""
+    try:
+        await handler.after(ack.job, ack)
+    except BaseException as error:
+        log.error("after_execute of job %s (%s) failed: %s", ack.job.id, ack.job.kind, error, exc_info=error)
+        telemetry.emit("hook.fail", kind=ack.job.kind, hook="after_execute", error=error)
 
 
 async def _run(

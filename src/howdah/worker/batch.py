@@ -10,15 +10,14 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from howdah import telemetry
-from howdah.batch_handler import BatchHandler
-from howdah.errors import Poison
+from howdah.batch_handler import CallsBatches
 from howdah.handler import finished
 from howdah.job import JobBatch, current
 from howdah.outcome import Ack, Outcome
 from howdah.store import Interrupted, Store, Transaction
 from howdah.worker import isolation
 from howdah.worker.ack import LOST_BEFORE_COMMIT, report_lost
-from howdah.worker.attempt import Attempt, CancelReason, outcome_of_error, outcome_of_value
+from howdah.worker.attempt import Attempt, CancelReason, outcome_of_error, outcome_of_value, run_after
 from howdah.worker.executors import Executors, run_in_thread
 
 OK = Outcome.OK
@@ -56,12 +55,6 @@ class BatchRun:
         parts = [self._attempts]
         while parts:
             part = parts.pop()
-            unstarted = [attempt for attempt in part if attempt.cancel_reason is not None]
-            if unstarted:
-                self._report(unstarted, [_cancelled(attempt) for attempt in unstarted])
-                part = [attempt for attempt in part if not attempt.finished]
-            if not part:
-                continue
             call = BatchCall(part, self._tools)
             await call.run()
             ended = {(ack.job.token, ack.job.id) for ack in call.acks}
@@ -79,9 +72,7 @@ class BatchCall:
     """One call of a batch handler."""
 
     def __init__(self, attempts: list[Attempt], tools: BatchTools) -> None:
-        handler = attempts[0].handler
-        assert isinstance(handler, BatchHandler)
-        self._handler = handler
+        self._handler: CallsBatches = attempts[0].handler  # type: ignore[assignment]
         self._attempts = attempts
         self._items: list[Any] = []
         self._tools = tools
@@ -109,8 +100,11 @@ class BatchCall:
         for attempt in self._attempts:
             attempt.running = True  # from here on a cancelled task is a cancelled handler
         whole = self._attempts
+        self.acks += [
+            _cancelled(attempt) for attempt in whole if attempt.cancel_reason is not None
+        ]  # before it started
+        self._attempts = self._readable([attempt for attempt in whole if attempt.cancel_reason is None])
         try:
-            self._attempts = self._readable()
             if self._attempts:
                 await self._call()
         except Interrupted as error:
@@ -118,17 +112,21 @@ class BatchCall:
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: the node must survive its handlers
             isolation.end_if_forked(error)
             self._failed(error)
-        finally:
-            self._attempts = whole
+        self._attempts = whole
+        if self._handler.has_after:
+            for ack in self.acks:
+                current.set(ack.job)
+                await run_after(attempt.handler, ack)
 
-    def _readable(self) -> list[Attempt]:
+    def _readable(self, attempts: list[Attempt]) -> list[Attempt]:
         """Decode the arguments; a job whose arguments do not fit fails at once, without the others."""
         readable = []
-        for attempt in self._attempts:
+        for attempt in attempts:
             try:
                 self._items.append(self._handler.read(attempt.job))
                 readable.append(attempt)
-            except Poison as error:
+            except Exception as error:
+                self._handler.keep_secrets([attempt.job])
                 self.acks.append(outcome_of_error(error, attempt))
         return readable
 

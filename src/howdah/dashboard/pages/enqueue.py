@@ -66,6 +66,8 @@ def fields_of(task: Task[..., Any]) -> list[Field]:
         if name in handler.arguments.injected.values():
             continue
         type = each.annotation if isinstance(each.annotation, str) else inspect.formatannotation(each.annotation)
+        if handler.batch:  # a job has one element of the list
+            type = type.partition("[")[2].removesuffix("]") or "any"
         type = "any" if each.annotation is each.empty else type.removeprefix("howdah.")
         plain, required = type in ("str", "Secret[str]", "str | None"), each.default is each.empty
         default = "" if required else _text(each.default, plain)
