@@ -22,6 +22,7 @@ from howdah.jobs.admin import Admin
 from howdah.jobs.enqueue import ForeignEnqueue
 from howdah.jobs.schedule import Missed, Schedule
 from howdah.jobs.source import JobSource
+from howdah.jobs.sync_admin import SyncAdmin
 from howdah.maintenance import MaintenanceLoops
 from howdah.maintenance.pruner import DEFAULT_RETENTION, Retention, prune
 from howdah.maintenance.scheduler import Scheduler
@@ -178,6 +179,11 @@ class Howdah(TaskRegistry):
     def admin(self) -> Admin:
         """Administration: read, retry and cancel jobs, pause queues."""
         return self._clients.admin()
+
+    @property
+    def admin_sync(self) -> SyncAdmin:
+        """The same from synchronous code, without ``await``."""
+        return SyncAdmin(lambda call: self._clients.call(lambda clients: call(clients.admin())))
 
     @property
     def why(self) -> Why:

@@ -248,6 +248,7 @@ def _reword(text: str) -> str:
     text = text.replace("Object missing required field", "missing argument").replace(
         "Object contains unknown field", "unknown argument"
     )
+    text = re.sub(r" \| null`", "` or null", text)
     return text[:1].lower() + text[1:]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import logging
 import os
 import sys
 import tomllib
@@ -161,9 +162,24 @@ def _from_environment(environ: Mapping[str, str], known: Sequence[Option]) -> di
         for key in each.keys:
             if text := environ.get(variable(key)):
                 _add(given, each, variable(key), each.parse, text)
+    _warn_of_misspelled(environ, known)
     if dsn := dsn_from_environment():
         given["dsn"] = Given(dsn, "the environment")
     return given
+
+
+log = logging.getLogger("howdah")
+_warned: set[str] = set()
+
+
+def _warn_of_misspelled(environ: Mapping[str, str], known: Sequence[Option]) -> None:
+    """Warn once of a variable that is almost the name of an option: a misspelled one would have no effect."""
+    names = {variable(key) for each in known for key in each.keys}
+    for name in sorted(set(environ) - names - _warned):
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.92) if name.startswith("HOWDAH_") else []
+        if close and name.removesuffix("_FILE") not in names:
+            _warned.add(name)
+            log.warning("the environment variable %s is not an option; did you mean %s?", name, close[0])
 
 
 def _add(given: dict[str, Given], option: Option, source: str, read: Callable[[Any], Any], value: Any) -> None:

@@ -93,6 +93,11 @@ class Task(Generic[P, R]):
         """The name stored with the jobs of this task."""
         return self.handler.kind
 
+    @property
+    def job_queue(self) -> str:
+        """The queue its jobs are stored in, with the labels they require."""
+        return self._model.queue
+
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Make and check the job of this call, for :meth:`Howdah.enqueue_many`."""
         job: NewJob = self._model.__copy__()  # type: ignore[attr-defined]  # the quickest way to make one

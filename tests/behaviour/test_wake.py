@@ -81,9 +81,9 @@ async def test_a_transaction_that_was_open_when_the_node_fell_asleep_is_not_miss
     await own.close()
 
 
-async def test_a_rolled_back_enqueue_wakes_nobody(app, stamp, database, conn):
+async def test_a_rolled_back_enqueue_wakes_nobody(app, stamp, direct, conn):
     heard: list[str] = []
-    ear = await asyncpg.connect(os.environ.get("HOWDAH_TEST_DSN") or database.dsn, statement_cache_size=0)
+    ear = await asyncpg.connect(direct.dsn, statement_cache_size=0)
     from howdah.jobs.wakeup import channel
 
     await conn.add_listener(channel("howdah"), lambda *args: heard.append(args[3]))

@@ -90,6 +90,17 @@ class Commands(click.Group):
             raise click.ClickException(f"`howdah {cmd_name}` is not installed; pip install 'howdah[{extra}]'") from None
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for an unknown one, suggest the nearest."""
+        if args and args[0] not in LAZY and not args[0].startswith("-"):
+            import difflib
+
+            if close := difflib.get_close_matches(args[0], LAZY, n=1):
+                ctx.fail(f"No such command {args[0]!r}; did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the overview from the table above: importing every command would be slow."""
         with formatter.section("Commands"):

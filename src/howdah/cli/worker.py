@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import functools
 import logging
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -66,6 +68,7 @@ def _process(target: Target, settings: config.Settings) -> NodeProcess:
     options, process, wait = settings.of(WorkerOptions), settings.of(ProcessOptions), settings.of(StartOptions).wait
     if process.server is None:
         app = target.app()
+        _warn_of_unused(options.queues or {}, app)
         tracing.install()  # after the app, which may have set up OpenTelemetry
         return NodeProcess(
             app.node(options), options, database=app.database, start_timeout=wait, metrics=process.metrics
@@ -73,6 +76,16 @@ def _process(target: Target, settings: config.Settings) -> NodeProcess:
     app = config.load_app(app_name(settings))
     tracing.install()
     return NodeProcess(remote_node(app, options, process, wait), options, metrics=process.metrics)
+
+
+def _warn_of_unused(queues: Iterable[str], app: Howdah) -> None:
+    """Warn of a queue that no task enqueues to: its name may be misspelled."""
+    used = {task.job_queue for task in app.tasks.values()}
+    for queue in queues:
+        if queue not in used:
+            close = difflib.get_close_matches(queue, used, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ", unless jobs are enqueued there by name"
+            log.warning("no task of this app uses the queue %r%s", queue, hint)
 
 
 async def supervise(supervisor: Supervisor) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 import msgspec
 
-from howdah.arguments import encode
+from howdah.arguments import decode_other, encode
 from howdah.errors import ArgumentError, ConfigError, EventError, HowdahError, NoEvents
 from howdah.handler import check_name
 
@@ -150,7 +150,7 @@ class EventTypes:
     def event(self, /, *, name: str | None = None, version: int = 1) -> Callable[[C], C]: ...
 
     def event(self, cls: Any = None, /, *, name: str | None = None, version: int = 1) -> Any:
-        """Register a dataclass or msgspec.Struct as the class of an event type, the class of ``event.data``."""
+        """Register a dataclass, msgspec.Struct or pydantic model as an event type: the class of ``event.data``."""
         if cls is not None:
             return self._register(cls, None, 1)
         return lambda decorated: self._register(decorated, name, version)
@@ -158,7 +158,7 @@ class EventTypes:
     def _register(self, cls: C, name: str | None, version: int) -> C:
         name = check_name("event type", name or cls.__name__)
         if not _is_record(cls):
-            raise ConfigError(f"{cls!r} cannot be an event; make it a dataclass or a msgspec.Struct")
+            raise ConfigError(f"{cls!r} cannot be an event; make it a dataclass, a msgspec.Struct or a pydantic model")
         if name in self._classes:
             raise ConfigError(f"two classes are registered as event {name!r}; give one of them name=…")
         self._newest[name] = max(check_version(version), self.newest(name))
@@ -196,7 +196,7 @@ class EventTypes:
         cls, newest = self._classes.get(type), self.newest(type)
         try:
             if schema_version == newest or (cls is None and newest == 1):
-                return msgspec.json.decode(data, type=cls) if cls else msgspec.json.decode(data)
+                return msgspec.json.decode(data, type=cls or Any, dec_hook=decode_other)
             if schema_version > newest:
                 raise EventError(
                     f"event {type!r} has schema version {schema_version}, this code knows up to {newest}; deploy the"
@@ -205,7 +205,7 @@ class EventTypes:
             value = msgspec.json.decode(data)
             for version in range(schema_version, newest):
                 value = self._up(type, version)(value)
-            return msgspec.convert(value, cls) if cls else value
+            return msgspec.convert(value, cls, dec_hook=decode_other) if cls else value
         except msgspec.MsgspecError as error:
             raise EventError(f"event {type!r}, schema version {schema_version}, cannot be read: {error}") from error
 
@@ -234,8 +234,8 @@ class EventTypes:
         if not isinstance(event, NewEvent):
             if not _is_record(type(event)):
                 raise EventError(
-                    f"{type(event).__name__} cannot be an event; give a dataclass, a msgspec.Struct, a NewEvent or a"
-                    " dict"
+                    f"{type(event).__name__} cannot be an event; give a dataclass, a msgspec.Struct, a pydantic model,"
+                    " a NewEvent or a dict"
                 )
             event = NewEvent(type=self.name(type(event)), data=event)
         return self._encoded(event)
@@ -263,7 +263,13 @@ def check_version(version: object) -> int:
 
 
 def _is_record(cls: type) -> bool:
-    return dataclasses.is_dataclass(cls) or (isinstance(cls, type) and issubclass(cls, msgspec.Struct))
+    if dataclasses.is_dataclass(cls) or _is_pydantic(cls):
+        return True
+    return isinstance(cls, type) and issubclass(cls, msgspec.Struct)
+
+
+def _is_pydantic(cls: type) -> bool:
+    return hasattr(cls, "model_validate") and hasattr(cls, "model_dump")
 
 
 def _is_one(events: object) -> bool:

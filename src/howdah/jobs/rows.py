@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -88,6 +88,10 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     cancel_asked: bool
     attempts: Sequence[AttemptRow] = ()
     """The attempts that did not succeed, oldest first; empty in lists."""
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Iterate over names and values, so that ``dict(row)`` and the responses of FastAPI work."""
+        return iter(msgspec.to_builtins(self).items())
 
     @classmethod
     def of(cls, row: Mapping[str, Any], attempts: Sequence[AttemptRow] = ()) -> JobRow:

@@ -14,7 +14,7 @@ import asyncpg
 from howdah.errors import ConfigError, DatabaseUnreachable, HowdahError
 from howdah.job import State
 from howdah.postgres import sql
-from howdah.postgres.database import BROKEN, Database
+from howdah.postgres.database import BROKEN, NO_SCHEMA, Database, raise_if_no_schema
 from howdah.postgres.dsn import hide_password
 
 LONGEST_TEXT = 1000
@@ -140,6 +140,9 @@ class AdminConnection:
         try:
             async with (await self._pool()).acquire() as conn:
                 yield conn
+        except NO_SCHEMA as error:
+            raise_if_no_schema(self._database, error)
+            raise
         except BROKEN as error:
             raise DatabaseUnreachable(f"lost {hide_password(self._database.dsn)}: {error}") from error
 

@@ -16,7 +16,7 @@ import asyncpg
 
 from howdah import telemetry
 from howdah.child_process import reject_second_run
-from howdah.errors import ConfigError, DatabaseFull, DatabaseUnreachable
+from howdah.errors import ConfigError, DatabaseFull, DatabaseUnreachable, SchemaError
 from howdah.postgres import settings
 from howdah.postgres.dsn import hide_password, plain_dsn
 from howdah.postgres.pool import DirectConnection, Pool, Watchdog, open_pool
@@ -39,6 +39,9 @@ BROKEN: tuple[type[BaseException], ...] = (
 
 FULL = asyncpg.exceptions.InsufficientResourcesError
 """The server has no disk space, memory or connection slot left; the statement was not executed."""
+
+NO_SCHEMA = (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
+"""The schema does not exist, or lacks something; nothing was executed."""
 
 UNCERTAIN: tuple[type[BaseException], ...] = (*BROKEN, asyncio.CancelledError)
 """Errors after which the protocol state of a connection is unknown."""
@@ -243,9 +246,15 @@ def host_of(dsn: str) -> str:
     return urlsplit(dsn).hostname or "local socket"
 
 
+def raise_if_no_schema(database: Database, error: BaseException) -> None:
+    """Raise :class:`SchemaError` if this error says that the schema, or something in it, does not exist."""
+    if database.schema in str(error):
+        raise SchemaError(f"{error} in {hide_password(database.dsn)}; run `howdah migrate`") from error
+
+
 class Acquired:
     """``async with Acquired(pool, database, "enqueueing") as conn``: raises :class:`DatabaseUnreachable` or
-    :class:`DatabaseFull` instead of errors of the driver.
+    :class:`DatabaseFull` or :class:`SchemaError` instead of errors of the driver.
     """
 
     def __init__(self, pool: Callable[[], Any], database: Database, doing: str) -> None:
@@ -265,6 +274,8 @@ class Acquired:
 
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         await self._holder.__aexit__(kind, error, trace)
+        if isinstance(error, NO_SCHEMA):
+            raise_if_no_schema(self._database, error)
         if isinstance(error, FULL):
             raise full(self._database.dsn, error) from error
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):

@@ -141,11 +141,18 @@ def parse_queues(text: str) -> dict[str, int | None]:
 
     >>> parse_queues("mail:10, default")
     {'mail': 10, 'default': None}
+    >>> parse_queues("with:colon:")  # a colon at the end: no limit
+    {'with:colon': None}
     """
     queues: dict[str, int | None] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        match = re.fullmatch(r"(.+):(\d+)", part)
-        name, limit = (match[1], int(match[2])) if match else (part, None)
+        name, colon, limit_text = part.rpartition(":")
+        if limit_text and colon and not re.fullmatch(r"[0-9]+", limit_text):
+            raise ConfigError(
+                f"the limit of queue {name!r} must be a number, got {limit_text!r}; for a queue of the name {part!r}"
+                f" write '{part}:'"
+            )
+        name, limit = (name, int(limit_text) if limit_text else None) if colon else (part, None)
         if limit == 0:
             raise ConfigError(f"the limit of queue {name!r} must be above zero, got 0")
         queues[check_name("queue", name)] = limit
