@@ -15,7 +15,7 @@ from howdah.arguments import encode
 from howdah.errors import ArgumentError, code_of
 from howdah.job import Job
 from howdah.redact import LONGEST_MESSAGE, describe, keep, message_of
-from howdah.retry import attribute, lineage, retry_after, seconds
+from howdah.retry import attribute, decision, retry_after, seconds
 
 LONGEST_HOLD = 3600.0
 """Seconds that a handler can put a kind on hold at most."""
@@ -141,16 +141,16 @@ class FailureReport(msgspec.Struct, kw_only=True):
     @classmethod
     def of(cls, error: BaseException) -> FailureReport:
         """Describe an error."""
-        kind, message, trace = describe(error)
-        code = code_of(error)
+        found = decision(error)
+        code = code_of(found.by)
         return cls(
-            error=code or kind,
-            message=message,
-            traceback=trace,
-            lineage=lineage(error),
-            retry_after=retry_after(error),
+            error=code or found.error,
+            message=found.message,
+            traceback=describe(error)[2],
+            lineage=found.names,
+            retry_after=retry_after(found.by),
             code=code,
-            hold=_hold(attribute(error, "hold")) if code else False,
+            hold=_hold(attribute(found.by, "hold")) if code else False,
         )
 
 

@@ -6,11 +6,12 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
-from howdah.errors import ConfigError, Poison, Retry
+from howdah.errors import ERROR_CODES, ConfigError, Poison, Retry, code_of
 from howdah.job import Job
 from howdah.loops import Outage
+from howdah.redact import LONGEST_MESSAGE, describe, keep, message_of
 
 LONGEST_DELAY = 10 * 365 * 86400.0
 """Seconds: the longest delay of a retry, a snooze or a backoff. A longer one is cut to it."""
@@ -18,6 +19,10 @@ FIRST_INTERRUPTION_DELAY = 1.0
 """Seconds before the second attempt of a job whose transaction was interrupted; doubled each time."""
 LONGEST_INTERRUPTION_DELAY = 300.0
 """Seconds between two such attempts at most."""
+UNDECIDED = 4
+"""Rank of an error that says nothing about retries."""
+MOST_WRAPPED = 100
+"""Errors looked at inside of a group, and causes followed."""
 MAX_INTERRUPTED_JOBS = 1000
 """Jobs whose interruptions are counted; beyond that, the one counted first is forgotten."""
 
@@ -70,6 +75,86 @@ def lineage(error: BaseException) -> list[str]:
     ['builtins.KeyError', 'builtins.LookupError']
     """
     return [_name(kind) for kind in type(error).__mro__]
+
+
+class Decision(NamedTuple):
+    """The treatment of a failure, and its name."""
+
+    names: list[str]
+    """Full names of all classes that retry rules are compared with."""
+    by: BaseException
+    """The error that decides: the raised one, or one inside its group, or its cause."""
+    error: str
+    message: str
+
+
+def decision(error: BaseException) -> Decision:
+    """Find the error that decides whether and when a job is retried.
+
+    :class:`Poison`, :class:`Retry`, an error with a code or with ``retry_after`` decides also inside of an exception
+    group, as a ``TaskGroup`` raises it, and as the cause of another error (``raise … from error``). The outermost one
+    that says something counts; in a group, the most final one. A group is named for the error in it.
+
+    >>> decision(ExceptionGroup("unhandled errors", [KeyError("a"), Poison("never")]))[2:]
+    ('Poison', 'never (one of 2 errors: unhandled errors (2 sub-exceptions))')
+    """
+    leaves = _leaves(error)
+    named, by = _decisive(error, leaves)
+    # the rules are compared with all errors of a group, but with a cause only if it decides
+    inner = [*leaves, by] if by is not error else leaves
+    names = [name for each in (error, *inner) for name in lineage(each)]
+    kind, message, _ = describe(named)
+    if by is not named:
+        cause, text, _ = describe(by)
+        message = f"{message} (caused by {cause}: {text})"
+    if len(leaves) > 1:
+        message = f"{message} (one of {len(leaves)} errors: {message_of(error)})"
+    return Decision(names, by, kind, keep(message, LONGEST_MESSAGE))
+
+
+def _decisive(error: BaseException, leaves: Sequence[BaseException]) -> tuple[BaseException, BaseException]:
+    """The error to be named, and the one that decides: itself, or one of its causes."""
+    if not leaves or _rank(error) < UNDECIDED:
+        return error, _through_causes(error)
+    return min(((leaf, _through_causes(leaf)) for leaf in leaves), key=lambda pair: _rank(pair[1]))
+
+
+def _through_causes(error: BaseException) -> BaseException:
+    """The outermost error that says something among this one and its causes; the error itself if none does."""
+    each: BaseException | None = error
+    for _ in range(MOST_WRAPPED):
+        if each is None:
+            break
+        leaves = _leaves(each)
+        decides = min((each, *leaves), key=_rank)
+        if _rank(decides) < UNDECIDED:
+            return decides
+        each = vars(BaseException)["__cause__"].__get__(each)  # not by its own code, which may raise
+    return error
+
+
+def _rank(error: BaseException) -> int:
+    """Rank of an error: the smaller, the more final."""
+    if issubclass(type(error), Poison):
+        return 0
+    if code := code_of(error):
+        return 1 if ERROR_CODES[code] == 0 else 2
+    return UNDECIDED if retry_after(error) is None else 3
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The errors in a group, and in the groups inside of it; none if it is no group."""
+    if not issubclass(type(error), BaseExceptionGroup):
+        return []
+    leaves: list[BaseException] = []
+    waiting: list[BaseException] = [error]
+    while waiting and len(leaves) < MOST_WRAPPED:
+        each = waiting.pop(0)
+        if issubclass(type(each), BaseExceptionGroup):
+            waiting = [*vars(BaseExceptionGroup)["exceptions"].__get__(each), *waiting]
+        else:
+            leaves.append(each)
+    return leaves
 
 
 def retry_after(error: BaseException) -> float | None:

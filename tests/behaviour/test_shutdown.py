@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from howdah import Transaction
 from kit.lock_waits import claims_held_up
 from kit.node import eventually, job, node, quick, state
 
@@ -48,6 +49,77 @@ async def test_what_is_not_done_after_the_grace_goes_back_uncharged(app, conn):
     assert time.monotonic() - began < 60
     assert await conn.fetchval("select count(*) from howdah.attempt") == 0
     assert await conn.fetchval("select count(*) from howdah.lease") == 0
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+async def test_what_is_raised_after_the_cut_is_a_release(app, conn, transactional):
+    """A library may turn the CancelledError of its caller into an error of its own."""
+
+    async def cut() -> None:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            raise ConnectionError("the request was broken off") from None
+
+    if transactional:
+
+        @app.task(max_attempts=1, transactional=True)
+        async def asks(tx: Transaction) -> None:
+            await cut()
+    else:
+
+        @app.task(max_attempts=1)
+        async def asks() -> None:
+            await cut()
+
+    made = await asks.enqueue()
+    async with node(app, grace=0.2):
+        await eventually(lambda: running(conn, made.id))
+
+    row = await job(conn, made.id)
+    assert (row["state"], row["attempt"]) == ("queued", 0)
+    assert await conn.fetchval("select count(*) from howdah.attempt") == 0
+
+
+async def test_what_is_raised_after_a_cancel_is_the_cancel(app, conn):
+    @app.task(max_attempts=3)
+    async def asks() -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            raise ConnectionError("the request was broken off")
+
+    made = await asks.enqueue()
+    async with node(app):
+        await eventually(lambda: running(conn, made.id))
+        await app.admin.cancel([made.id])
+        await eventually(lambda: ended_as(conn, made.id, "cancelled"))
+
+
+async def ended_as(conn, id, wanted):
+    return await state(conn, id) == wanted
+
+
+async def test_what_a_consumer_raises_after_the_cut_is_no_failure(app, conn):
+    started = asyncio.Event()
+
+    @app.consumer("Mail", max_failures=1)
+    async def mail(event) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(20)
+        except asyncio.CancelledError:
+            raise ConnectionError("the request was broken off") from None
+
+    await app.log.append("Order-1", {"type": "Placed"})
+    running_node = app.node(quick())
+    task = asyncio.create_task(running_node.run())
+    await asyncio.wait_for(started.wait(), 30)
+    running_node.stop(now=True)
+    await asyncio.wait_for(task, 30)
+
+    [consumer] = await app.log.admin.consumers()
+    assert consumer.failures == 0
 
 
 async def test_now_means_now(app, conn):

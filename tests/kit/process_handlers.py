@@ -59,3 +59,7 @@ def chooses(what: str) -> object:
             raise KeyError("k")
         case _:
             raise Retry("later", after=900)
+
+
+def raises_a_group() -> None:
+    raise ExceptionGroup("two", [KeyError("k"), Poison("bad")])

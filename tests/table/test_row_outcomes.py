@@ -41,6 +41,24 @@ async def test_a_failure_waits_and_then_fails_for_good(app, uploads, rows):
     assert (row["num_failures"], row["num_resets"], row["failure_message"]) == (3, 0, "ValueError: attempt 3")
 
 
+async def test_wrapped_poison_fails_a_row_at_once_and_is_named(app, uploads, rows):
+    table = app.table("uploads", max_attempts=3)
+
+    async def poison() -> None:
+        raise Poison("not a zip")
+
+    @table.handler
+    async def execute(record) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(poison())
+
+    await rows.add()
+    await drain(app)
+
+    row = await rows.one()
+    assert (row["state"], row["num_failures"], row["failure_message"]) == ("failed", 1, "Poison: not a zip")
+
+
 async def test_a_failed_attempt_is_errored_until_its_time_comes(app, uploads, rows):
     table = app.table("uploads", retry_after=60)
 

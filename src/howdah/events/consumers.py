@@ -84,8 +84,8 @@ class NodeConsumers:
         self._stopping.set()
         if now:
             self._now = True
-            for _, task in self._runners.values():
-                task.cancel()
+            for runner, task in self._runners.values():
+                runner.cut(task)
 
     async def open(self) -> None:
         """Declare the consumers in the database, and this node as one that runs them."""
@@ -239,11 +239,12 @@ class NodeConsumers:
         for runner, task in self._runners.values():
             runner.stop()
             if self._now:
-                task.cancel()
+                runner.cut(task)
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self._options.grace)
-            for task in late:
-                task.cancel()
+            for runner, task in self._runners.values():
+                if task in late:
+                    runner.cut(task)
             await asyncio.gather(*tasks, return_exceptions=True)
 
     # ---------------------------------------------------------------- leadership and wake-ups

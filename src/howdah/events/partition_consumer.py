@@ -18,7 +18,7 @@ from howdah.events.partition import RESTARTED, Checkpoint, CheckpointRejected, P
 from howdah.events.read import END, EventPage, EventPrefetch, is_restarted
 from howdah.loops import Outage, wait
 from howdah.redact import describe
-from howdah.retry import retry_after
+from howdah.retry import decision, retry_after
 
 BREAKS = 3
 """Connections that may break in a row while the same handler runs, before it counts as the handler's failure."""
@@ -64,6 +64,7 @@ class PartitionConsumer:
         self._breaks = 0
         self._resting = False
         """True while it waits to retry a failed event."""
+        self._cut = False
         self.ended: str | None = None
         """Why it ended."""
 
@@ -83,6 +84,11 @@ class PartitionConsumer:
     def stop(self) -> None:
         """Finish the running batch, then end."""
         self._stop.set()
+
+    def cut(self, task: asyncio.Task[None]) -> None:
+        """Roll back the running batch and end; what its handler raises from now on is not counted."""
+        self._cut = True
+        task.cancel()
 
     def retry_parked(self) -> None:
         """Retry parked events in the next turn."""
@@ -136,9 +142,8 @@ class PartitionConsumer:
             await self._parked.retry()
         end = self._end()
         if self._dispatcher.frontier.run != self.partition.run:
-            raise CheckpointRejected(
-                RESTARTED
-            )  # The position in memory may be beyond any position this server has given out.
+            # The position in memory may be beyond any position this server has given out.
+            raise CheckpointRejected(RESTARTED)
         if end <= self.position:
             await self._save(after=SAVE_AFTER)
             return self._poll_interval.nothing()
@@ -178,6 +183,8 @@ class PartitionConsumer:
             cause = batch.raised or error
         else:
             return True
+        if self._cut:
+            raise asyncio.CancelledError from cause
         await self._find_failing(batch, page.to, cause)
         return False
 
@@ -251,9 +258,10 @@ class PartitionConsumer:
         """Count a failure; after ``max_failures`` apply the consumer's ``on_failure`` policy."""
         options, partition = self._options, self.partition
         self._batch_limit = 1
-        failures = options.max_failures if isinstance(error, Poison) else self._failures + 1
+        found = decision(error)
+        failures = options.max_failures if isinstance(found.by, Poison) else self._failures + 1
         over = failures >= options.max_failures
-        words = describe(error)
+        words = (found.error, found.message, describe(error)[2])
         if over and options.on_failure == "park":
             to = event.position
             await self._parked.park(to, words, failures, lambda conn: self._checkpoint.move(conn, to, 0))
@@ -263,24 +271,14 @@ class PartitionConsumer:
             telemetry.emit("consumer.park", **self._labels, position=event.position, failures=failures, error=error)
             return
         halted = over and options.on_failure == "halt"
-        async with (
-            self._pool.acquire() as conn
-        ):  # If this statement fails, the database is the cause and no failure is counted.
-            noted = await conn.fetchval(
-                self._sql["record_failure"],
-                *partition.key,
-                self._node,
-                partition.epoch,
-                failures,
-                halted,
-                event.position,
-                *words,
-                partition.run,
-            )
+        # If this statement fails, the database is the cause and no failure is counted.
+        async with self._pool.acquire() as conn:
+            values = (partition.epoch, failures, halted, event.position, *words, partition.run)
+            noted = await conn.fetchval(self._sql["record_failure"], *partition.key, self._node, *values)
         if not noted:
             raise lost(partition)
         self._failures = failures
-        asked = retry_after(error)
+        asked = retry_after(found.by)
         pause = options.retry.delay(failures) if asked is None else asked
         facts = self._labels | {"position": event.position, "failures": failures, "error": error}
         telemetry.emit("consumer.fail", **facts, delay=None if over else pause)

@@ -12,7 +12,8 @@ from typing import Any
 
 from howdah import telemetry
 from howdah.outcome import Ack, Outcome
-from howdah.redact import describe, user_frames
+from howdah.redact import user_frames
+from howdah.retry import decision
 
 log = logging.getLogger("howdah")
 
@@ -224,7 +225,7 @@ def _assign(moves: int, unassigned: list[str]) -> None:
 
 
 def _error(facts: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    kind, message, _ = describe(facts["error"])
+    _, _, kind, message = decision(facts["error"])
     return f"{kind}: {message}" if message else kind, {**facts, "error": kind}
 
 

@@ -222,14 +222,14 @@ def _describe_outcome(error: BaseException, attempt: Attempt) -> Ack:
         return Ack(job, Outcome.LOST, took)
     if attempt.cancel_reason is CancelReason.UNRENEWED:
         return Ack(job, Outcome.RELEASED, took)  # uncharged, if the lease is still there: the store decides
-    if isinstance(error, asyncio.CancelledError):
-        if attempt.cancel_reason is CancelReason.SHUTDOWN:
-            return Ack(job, Outcome.RELEASED, took)
-        if attempt.cancel_reason is CancelReason.CANCELLED:
-            return Ack(job, Outcome.CANCELLED, took, error="Cancelled", message="cancelled while running")
-        if attempt.cancel_reason is CancelReason.TIMEOUT:
-            timeout = TimeoutError(f"the job ran longer than its timeout of {job.timeout:g} s")
-            return _failed(timeout.with_traceback(error.__traceback__), attempt)
+    # whatever the handler makes of its CancelledError
+    if attempt.cancel_reason is CancelReason.SHUTDOWN:
+        return Ack(job, Outcome.RELEASED, took)
+    if attempt.cancel_reason is CancelReason.CANCELLED:
+        return Ack(job, Outcome.CANCELLED, took, error="Cancelled", message="cancelled while running")
+    if isinstance(error, asyncio.CancelledError) and attempt.cancel_reason is CancelReason.TIMEOUT:
+        timeout = TimeoutError(f"the job ran longer than its timeout of {job.timeout:g} s")
+        return _failed(timeout.with_traceback(error.__traceback__), attempt)
     return _failed(error, attempt)
 
 
