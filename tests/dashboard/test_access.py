@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from dashboard.conftest import ALL, READ
+from howdah.dashboard import sign_in
 from howdah.dashboard.pages import PAGES
 from howdah.dashboard.sign_in import LOGIN_PAGES
 from kit.node import eventually
@@ -106,10 +108,36 @@ async def test_a_revoked_token_ends_its_sessions(browser, tokens):
     await eventually(out, 10)
 
 
-async def test_too_many_wrong_passwords(browser):
-    answers = [(await browser.sign_in(f"wrong-{n}")).status_code for n in range(11)]
-    assert answers == [401] * 10 + [429]
-    assert (await browser.sign_in(ALL)).status_code == 429
+async def test_after_too_many_wrong_passwords_attempts_are_slow_and_few(browser, monkeypatch):
+    monkeypatch.setattr(sign_in, "SLOW_ATTEMPT", 1.5)
+    answers = [(await browser.sign_in(f"wrong-{n}")).status_code for n in range(10)]
+    assert answers == [401] * 10
+
+    began = time.monotonic()
+    at_once = await asyncio.gather(*(browser.sign_in(f"wrong-{n}") for n in range(8)))
+    assert sorted(each.status_code for each in at_once) == [401] * 5 + [429] * 3
+    assert time.monotonic() - began > 1.4
+
+
+async def test_wrong_passwords_do_not_lock_out_the_right_one(browser, monkeypatch, caplog):
+    """Behind a proxy all users have the same address."""
+    monkeypatch.setattr(sign_in, "SLOW_ATTEMPT", 0.2)
+    for n in range(12):
+        await browser.sign_in(f"wrong-{n}")
+
+    assert (await browser.sign_in(ALL)).status_code == 303
+    assert caplog.text.count("a wrong password or token for the dashboard came from 127.0.0.1") == 12
+
+
+async def test_an_ipv6_network_counts_as_one_address():
+    limiter = sign_in.LoginLimiter()
+    for n in range(10):
+        limiter.count_failure(f"2001:db8::{n}")
+
+    began = time.monotonic()
+    async with limiter.attempt("2001:db8::ffff"):
+        slow = time.monotonic() - began
+    assert slow > 1.9
 
 
 async def test_only_hashes_are_kept(browser, conn):

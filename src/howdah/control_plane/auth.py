@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
@@ -14,8 +15,11 @@ import msgspec
 from howdah.control_plane.errors import RequestRejected, too_many, unauthorized, unknown
 from howdah.control_plane.rate_limit import MAX_CLIENTS, RateLimiter, UnauthenticatedLimiter
 from howdah.control_plane.tokens import fingerprint, is_token
+from howdah.dashboard.protection import network_of
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
+
+log = logging.getLogger("howdah")
 
 Needs = Literal["nothing", "enqueue", "work", "read", "admin", "node", "node or admin"]
 CACHE_TTL = 2.0
@@ -100,6 +104,7 @@ class Authenticator:
         self._nodes = _Cache()
         self._limiter = RateLimiter(rate, 2 * rate)
         self._failures = UnauthenticatedLimiter(refusals)
+        self._logged = RateLimiter(1 / 60, 1)
         self._open_claims: Counter[int] = Counter()
 
     async def check(self) -> None:
@@ -113,8 +118,9 @@ class Authenticator:
             return ANONYMOUS
         try:
             caller = await self._caller(needs, header, node_id, address)
-        except RequestRejected:
+        except RequestRejected as error:
             wait = self._failures.count_failure(address)
+            self._log_rejected(address, error)
             # A worker must get the 404 that makes it register again, so its requests never become a 429 here.
             if wait and not _is_worker_credential(header):
                 raise too_many("too many requests without a valid token came from this address", wait) from None
@@ -125,6 +131,12 @@ class Authenticator:
             missing = "the credential of this worker" if needs == "node" else f"scope {wanted}"
             raise RequestRejected(403, "FORBIDDEN", f"this needs {missing}, which the token does not have")
         return caller
+
+    def _log_rejected(self, address: str, error: RequestRejected) -> None:
+        """Log that requests of an address are rejected, at most once a minute for each."""
+        network = network_of(address)
+        if error.status == 401 and not self._logged.acquire(network):
+            log.warning("requests from %s are rejected: %s", address or "an unknown address", error)
 
     async def _caller(self, needs: Needs, header: str | None, node_id: int | None, address: str) -> Caller:
         token = _bearer(header)

@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from howdah.control_plane.options import ServeOptions
-from howdah.control_plane.rate_limit import network_of
+from howdah.dashboard.protection import network_of
 from howdah.errors import ConfigError
 
 log = logging.getLogger("howdah")

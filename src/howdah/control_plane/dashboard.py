@@ -22,6 +22,7 @@ from howdah.control_plane.options import ServeOptions
 from howdah.control_plane.sockets import bind, http_server, url_of
 from howdah.control_plane.tokens import is_token
 from howdah.dashboard import Dashboard, Level, Visitor, everybody
+from howdah.dashboard.sign_in import seal_of
 from howdah.errors import ConfigError
 
 HOST = "127.0.0.1"
@@ -78,15 +79,17 @@ class DashboardLogin:
     def __init__(self, auth: Authenticator, options: ServeOptions) -> None:
         self._auth = auth
         self._passwords: list[tuple[Level, str | None]] = [("all", options.password), ("read", options.read_password)]
+        self.seals = [seal_of(password) for _, password in self._passwords if password]
+        """Of the passwords: a session ends when its password is changed or removed."""
 
-    async def sign_in(self, secret: str) -> Visitor | None:
+    async def __call__(self, secret: str) -> Visitor | None:
         """Return the visitor with this password or token.
 
         A token for some queues only is rejected: the pages show all queues.
         """
         for level, password in self._passwords:
             if password and hmac.compare_digest(password.encode(), secret.encode("utf-8", "surrogatepass")):
-                return Visitor(f"password ({level})", level)
+                return Visitor(f"password ({level})", level, seal=seal_of(password))
         if not is_token(secret, "api"):
             return None
         try:
@@ -102,7 +105,8 @@ def make_dashboard(app: Howdah, auth: Authenticator, options: ServeOptions) -> D
     """Return the dashboard of a control plane; without authentication it is open to this machine only."""
     if options.auth == "none":
         return Dashboard(app, access=everybody("all"), loopback=True, trace_url=options.trace_url)
-    return Dashboard(app, sign_in=DashboardLogin(auth, options).sign_in, trace_url=options.trace_url)
+    login = DashboardLogin(auth, options)
+    return Dashboard(app, sign_in=login, secure=options.behind_tls, trace_url=options.trace_url)
 
 
 async def to_dashboard(_request: Request) -> Response:

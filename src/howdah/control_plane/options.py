@@ -55,6 +55,12 @@ class ServeOptions:
         "--cert",
     )
     key: str | None = option(None, Text(metavar="FILE"), "Private key of the certificate.", "--key")
+    behind_tls: bool = option(
+        False,
+        Switch(),
+        "A proxy in front provides TLS: cookies are for TLS only, and browsers are told to use nothing else (HSTS).",
+        "--behind-tls",
+    )
     heartbeat: float = option(
         30.0,
         Duration(above=0),

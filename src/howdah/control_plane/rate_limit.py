@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+from howdah.dashboard.protection import network_of
 
 MAX_CLIENTS = 10_000
 """Buckets kept in memory; the least recently used is dropped first."""
@@ -67,15 +68,3 @@ class UnauthenticatedLimiter:
     def count_failure(self, address: str) -> float:
         """Count a failed authentication. Return 0, or the seconds to wait once the address is above its limit."""
         return self._limiter.acquire(network_of(address))
-
-
-def network_of(address: str) -> str:
-    """Return the network that is limited as one client: a single IPv4 address, or an IPv6 /64, which one host owns.
-
-    >>> network_of("192.0.2.7"), network_of("2001:db8::1"), network_of("2001:db8::2"), network_of("")
-    ('192.0.2.7', '2001:db8::/64', '2001:db8::/64', '')
-    """
-    try:
-        return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
-    except ValueError:
-        return address

@@ -17,6 +17,8 @@ from howdah.control_plane.options import ServeOptions
 from howdah.errors import ConfigError
 
 BACKLOG = 2048
+HSTS = ("Strict-Transport-Security", "max-age=31536000")
+"""Header over TLS: a browser uses no plain connection to this host for a year."""
 SHUTDOWN_TIMEOUT = 2
 """Seconds that running requests have to end at shutdown."""
 
@@ -66,6 +68,7 @@ def http_server(app: Starlette, options: ServeOptions) -> HttpServer:
         timeout_keep_alive=75,
         limit_concurrency=options.connections,
         http=limited_protocol(options),
+        headers=[HSTS] if options.certificate or options.behind_tls else [],
         ssl_certfile=options.certificate,
         ssl_keyfile=options.key,
     )

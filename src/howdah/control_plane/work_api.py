@@ -9,7 +9,7 @@ import msgspec
 
 from howdah import telemetry
 from howdah.control_plane.auth import Authenticator, RegisteredWorker, is_allowed
-from howdah.control_plane.errors import RequestRejected, invalid, stale, unknown
+from howdah.control_plane.errors import RequestRejected, invalid, stale, unauthorized, unknown
 from howdah.control_plane.job_queue import RemoteJobQueue
 from howdah.control_plane.reports import ack_of, json_or_none, scrub_text
 from howdah.control_plane.table_queue import RemoteTableQueue
@@ -60,9 +60,11 @@ class WorkApi:
             jobs = await self._jobs.claim(node.id, filter, limit=limit, room=body.room, timeout=body.wait)
         if not jobs:
             return None
-        if body.wait and (await self._auth.node(node.id)).leaving:  # it was asked to drain during the long poll
+        if body.wait and ((now := await self._auth.node(node.id)).leaving or now.revoked):  # since the long poll began
             held = [m.HeldJob(id=job.id, token=job.token) for job in jobs]
             await self.release(node, m.ReleaseRequest(held=held, store=body.store))
+            if now.revoked:
+                raise unauthorized("the token this worker registered with is revoked")
             return None
         if node.state == "idle":
             await self._update_state(node, claimed=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import asyncpg
 from starlette.applications import Starlette
@@ -40,7 +41,8 @@ class Dashboard:
     """Pages about one application. Mount it: ``Mount("/howdah", Dashboard(app, access=who))``.
 
     Give one of two functions: ``access`` returns the visitor of a request (your own login), ``sign_in`` returns the
-    visitor with a password or token, and adds a login page.
+    visitor with a password or token, and adds a login page. ``secure``: a proxy in front provides TLS, so cookies
+    are for TLS only although requests arrive without it.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Dashboard:
         access: Access | None = None,
         sign_in: SignIn | None = None,
         loopback: bool = False,
+        secure: bool = False,
         trace_url: str | None = None,
     ) -> None:
         if (access is None) == (sign_in is None):
@@ -58,7 +61,7 @@ class Dashboard:
                 " Visitor) or sign_in=… (one that takes a password);"
                 " howdah.dashboard.everybody() gives read access to all"
             )
-        self._parts = DashboardsByLoop(app, sign_in, trace_url)
+        self._parts = DashboardsByLoop(app, sign_in, trace_url, secure)
         self._access = access
         self._loopback = loopback
         """True if there is no sign-in because only this machine has access."""
@@ -92,6 +95,7 @@ class Dashboard:
                 check_origin(request)
                 parts = request.state.dashboard = await self._here()
                 visitor = await self._visitor(request, parts)
+                request.state.still_allowed = partial(self._visitor, request, parts)
                 visit = DashboardRequest(
                     request, parts.context, visitor, can_leave=parts.login is not None and visitor is not None
                 )

@@ -21,11 +21,17 @@ class LoopDashboard:
     """The connections, sessions, live updates and examinations of one event loop, on one database."""
 
     def __init__(
-        self, app: Howdah, database: Database, sign_in: SignIn | None, limiter: LoginLimiter, trace_url: str | None
+        self,
+        app: Howdah,
+        database: Database,
+        sign_in: SignIn | None,
+        limiter: LoginLimiter,
+        trace_url: str | None,
+        secure: bool,
     ) -> None:
         self.database = database
         self.context = DashboardContext(app, database, trace_url)
-        self.login = Login(sign_in, database, self.context.pool, limiter) if sign_in is not None else None
+        self.login = Login(sign_in, database, self.context.pool, limiter, secure) if sign_in is not None else None
         self.live = LiveUpdates(self.context.topics)
         self.doctor = DoctorCache(app, database)
         self._ending: AsyncGenerator[None, None] | None = None
@@ -53,11 +59,12 @@ class LoopDashboard:
 class DashboardsByLoop:
     """The parts of a dashboard by event loop; those of another database are closed and made anew."""
 
-    def __init__(self, app: Howdah, sign_in: SignIn | None, trace_url: str | None) -> None:
+    def __init__(self, app: Howdah, sign_in: SignIn | None, trace_url: str | None, secure: bool) -> None:
         self._app = app
         self._sign_in = sign_in
         self._limiter = LoginLimiter()
         self._trace_url = trace_url
+        self._secure = secure
         self._by_loop: dict[asyncio.AbstractEventLoop, LoopDashboard] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -71,7 +78,7 @@ class DashboardsByLoop:
         if own is None:
             for closed in [each for each in list(self._by_loop) if each.is_closed()]:
                 self._by_loop.pop(closed, None)
-            own = LoopDashboard(self._app, database, self._sign_in, self._limiter, self._trace_url)
+            own = LoopDashboard(self._app, database, self._sign_in, self._limiter, self._trace_url, self._secure)
             self._by_loop[loop] = own
         await own.open()
         return own

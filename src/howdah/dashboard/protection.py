@@ -81,3 +81,15 @@ def check_host(request: Request) -> None:
         raise RequestError(
             403, f"There is no login here, and {host[:100]!r} is not this machine.", "Use 127.0.0.1 or localhost."
         )
+
+
+def network_of(address: str) -> str:
+    """Return the network that is limited as one client: a single IPv4 address, or an IPv6 /64, which one host owns.
+
+    >>> network_of("192.0.2.7"), network_of("2001:db8::1"), network_of("2001:db8::2"), network_of("")
+    ('192.0.2.7', '2001:db8::/64', '2001:db8::/64', '')
+    """
+    try:
+        return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address

@@ -31,6 +31,8 @@ class Visitor(NamedTuple):
     level: Level
     token: int | None = None
     """The id of the API token they came with; the session ends with it."""
+    seal: bytes = b""
+    """Of the password they came with; the session ends when the password is changed or removed."""
 
     @property
     def may_act(self) -> bool:

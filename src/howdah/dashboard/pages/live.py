@@ -7,6 +7,7 @@ Nothing is read while no page is open.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ EVERY = 1.0
 """Seconds between two reads of the topics."""
 KEEP_ALIVE_EVERY = 15.0
 """Seconds without a message after which a stream sends a keep-alive."""
+CHECK_EVERY = 3.0
+"""Seconds between two checks that the session of a stream is still valid."""
 MAX_STREAMS = 100
 """Open streams of one process."""
 
@@ -30,7 +33,9 @@ async def live(visit: DashboardRequest) -> Response:
     """Send the topics that changed as an event stream."""
     updates: LiveUpdates = visit.request.state.dashboard.live
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(updates.stream(), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(
+        updates.stream(visit.request.state.still_allowed), media_type="text/event-stream", headers=headers
+    )
 
 
 class LiveUpdates:
@@ -44,13 +49,13 @@ class LiveUpdates:
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def stream(self) -> AsyncIterator[str]:
-        """Yield changes from now on as lines of an event stream, until :meth:`stop`."""
+    def stream(self, still_allowed: Callable[[], Awaitable[object]]) -> AsyncIterator[str]:
+        """Yield changes as lines of an event stream, until :meth:`stop` or until ``still_allowed`` is false."""
         if len(self._streams) >= MAX_STREAMS:
             raise RequestError(
                 503, f"{MAX_STREAMS} pages are live already.", "Close some, or reload when others are closed."
             )
-        return self._follow(_Stream())
+        return self._follow(_Stream(), still_allowed)
 
     def stop(self) -> None:
         """End every stream."""
@@ -58,18 +63,27 @@ class LiveUpdates:
         for stream in self._streams:
             stream.pending.set()
 
-    async def _follow(self, stream: _Stream) -> AsyncIterator[str]:
+    async def _follow(self, stream: _Stream, still_allowed: Callable[[], Awaitable[object]]) -> AsyncIterator[str]:
         self._streams.add(stream)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch(), name="howdah dashboard")
         try:
             yield "retry: 1000\n\n"
+            sent = checked = time.monotonic()
             while not self._stopping.is_set():
-                if not await wait(stream.pending, KEEP_ALIVE_EVERY):
-                    yield ": still here\n\n"
+                changed = await wait(stream.pending, CHECK_EVERY)
+                if time.monotonic() - checked >= CHECK_EVERY:
+                    checked = time.monotonic()
+                    if not await _allowed(still_allowed):
+                        break
+                if changed:
+                    for line in stream.take():
+                        yield line
+                elif time.monotonic() - sent < KEEP_ALIVE_EVERY:
                     continue
-                for line in stream.take():
-                    yield line
+                else:
+                    yield ": still here\n\n"
+                sent = time.monotonic()
             yield "event: over\ndata: \n\n"
         finally:
             self._streams.discard(stream)
@@ -88,6 +102,13 @@ class LiveUpdates:
             for stream in self._streams:
                 stream.add(changed, now)
             await wait(self._stopping, self._every)
+
+
+async def _allowed(still_allowed: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        return bool(await still_allowed())
+    except Exception:  # the database is away: the stream sends nothing then
+        return True
 
 
 class _Stream:
