@@ -19,7 +19,7 @@ from howdah.cli.selection import filtering
 from howdah.cli.target import Target, run, targeted
 from howdah.errors import ArgumentError, HowdahError
 from howdah.job import PLATFORM_PREFIX, Enqueued, NewJob, State
-from howdah.jobs.rows import AttemptRow, Failures, JobPage, JobRow, shown
+from howdah.jobs.rows import AttemptRow, Failures, JobPage, JobRow, shown, shown_failures
 from howdah.jobs.search import Filter
 from howdah.postgres import migrate
 from howdah.task import Task
@@ -157,7 +157,7 @@ def failures(
         async with target.admin() as admin:
             return await admin.failures(queue=queue, kind=kind, seconds=within, newest=newest, limit=limit)
 
-    found = run(read())
+    found = shown_failures(run(read()), target.redact())
     if as_json:
         dump(found)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Unpack
 
 import asyncpg
@@ -24,9 +25,11 @@ from howdah.jobs.rows import (
     NodeRow,
     QueueRow,
     ScheduleRow,
+    is_visible,
 )
 from howdah.jobs.search import AdminConnection, Fields, Filter, Search
 from howdah.postgres.database import Database
+from howdah.redact import Redact
 
 LARGEST_PAGE = 1000
 LARGEST_COUNT = 100_001
@@ -69,19 +72,28 @@ class Admin:
         before: int | None = None,
         limit: int = 50,
         patience: float | None = None,
+        redact: Redact | None = None,
         **fields: Unpack[Fields],
     ) -> JobPage:
         """Return matching jobs by descending id, below ``before``: pass the ``next`` of a page to get the next one.
 
         Without the history of attempts; args, meta and results of more than 2 KiB are left out. A search that takes
-        longer than ``patience`` (default 5 s) ends early: see ``cut`` and ``looked``.
+        longer than ``patience`` (default 5 s) ends early: see ``cut`` and ``looked``. With ``redact``, a text is found
+        only where it is still visible after redaction: otherwise a search would tell hidden values letter by letter.
         """
         filter = Filter.of(state, fields)
         check_size("limit", limit, LARGEST_PAGE, "ask for the next page instead")
         async with self._connection.read() as conn:
-            found = await self._search.find(conn, filter, before=before, limit=limit, patience=patience)
+            visible = None if redact is None or filter.text is None else partial(self._visible, filter.text, redact)
+            found = await self._search.find(
+                conn, filter, before=before, limit=limit, patience=patience, visible=visible
+            )
             rows = await conn.fetch(self._sql["get"], found.ids, LARGEST_IN_LIST)
         return JobPage(map(JobRow.of, rows), looked=found.looked, next=found.next, cut=found.cut)
+
+    async def _visible(self, text: str, redact: Redact, conn: Any, ids: Sequence[int]) -> Sequence[int]:
+        rows = await conn.fetch(self._sql["get"], ids, EVERYTHING)
+        return [row["id"] for row in rows if is_visible(text, JobRow.of(row), redact)]
 
     async def count(
         self, state: Filter | State | str | None = None, *, most: int = 10_001, **fields: Unpack[Fields]

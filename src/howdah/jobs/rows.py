@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -32,6 +33,40 @@ def shown(row: JobRow, redact: Redact) -> JobRow:
             for each in row.attempts
         ],
     )
+
+
+def is_visible(text: str, row: JobRow, redact: Redact) -> bool:
+    """Return whether a text is in the arguments or the error of a job as they are displayed."""
+    seen = shown(row, redact)
+    if seen.error is not None and text in seen.error:
+        return True
+    try:
+        args = msgspec.json.encode(seen.args).decode()
+    except (TypeError, msgspec.MsgspecError, RecursionError):
+        return False
+    return text in args or _SPACES.sub("", text) in _SPACES.sub("", args)  # stored with spaces or without
+
+
+_SPACES = re.compile(r"\s+")
+
+
+def shown_failures(found: Failures, redact: Redact) -> Failures:
+    """Return groups of failures without secrets, for display."""
+
+    def group(each: FailureGroup) -> FailureGroup:
+        message = redact.text(each.message, kind=each.kind) or ""
+        name = _CLASS.match(message)
+        return replace(
+            each,
+            message=message,
+            error=name[1] if name else None,
+            fingerprint=redact.text(each.fingerprint, kind=each.kind) or "",
+        )
+
+    return replace(found, groups=[group(each) for each in found.groups])
+
+
+_CLASS = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*): ")
 
 
 def _given(meta: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -147,6 +147,10 @@ class AdminConnection:
             raise DatabaseUnreachable(f"lost {hide_password(self._database.dsn)}: {error}") from error
 
 
+Visible = Callable[[Any, Sequence[int]], Awaitable[Sequence[int]]]
+"""Given a connection and ids, returns those of jobs in which the searched text is visible."""
+
+
 class SearchResult(NamedTuple):
     """The result of a search."""
 
@@ -174,9 +178,19 @@ class Search:
         self._sql = statements
 
     async def find(
-        self, conn: Any, filter: Filter, *, before: int | None, limit: int, patience: float | None = None
+        self,
+        conn: Any,
+        filter: Filter,
+        *,
+        before: int | None,
+        limit: int,
+        patience: float | None = None,
+        visible: Visible | None = None,
     ) -> SearchResult:
-        """Return up to ``limit`` jobs below ``before``. At the time limit the result says where to continue."""
+        """Return up to ``limit`` jobs below ``before``. At the time limit the result says where to continue.
+
+        ``visible`` returns which of the found jobs match by what is shown of them; the others count as not found.
+        """
         until = time.monotonic() + (READ_TIMEOUT if patience is None else patience)
         first, cursor = await self._bounds(conn, filter, NEWEST if before is None else max(0, min(before, NEWEST)))
         size = limit if filter.plain else min(max(FIRST_WINDOW, 4 * limit), LARGEST_WINDOW)
@@ -190,13 +204,14 @@ class Search:
                 if not looked:
                     raise
                 return SearchResult(ids, looked, cursor, True)
-            ids += window.ids
+            full = len(window.ids) >= limit - len(ids)  # there may be more in this window
+            ids += window.ids if visible is None else await visible(conn, window.ids)
             looked += window.looked
             if len(ids) >= limit:
                 return SearchResult(ids, looked, ids[-1], False)
-            if window.looked < size or window.lowest is None or window.lowest <= first:
+            if not full and (window.looked < size or window.lowest is None or window.lowest <= first):
                 return SearchResult(ids, looked, None, False)
-            cursor = window.lowest
+            cursor = window.ids[-1] if full or window.lowest is None else window.lowest
             if time.monotonic() >= until:
                 return SearchResult(ids, looked, cursor, True)
             if time.monotonic() - began < QUICK:

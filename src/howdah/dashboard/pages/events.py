@@ -81,7 +81,9 @@ def _next(event: Event, stream: str) -> int:
 async def consumers(visit: DashboardRequest) -> Response:
     """Every consumer by partition, and the status of the log."""
     log = visit.context.log
-    return visit.page("consumers.html", consumers=await log.consumers(), status=await log.status())
+    return visit.page(
+        "consumers.html", consumers=await log.consumers(), status=await log.status(), redact=visit.context.redact
+    )
 
 
 async def consumer(visit: DashboardRequest) -> Response:

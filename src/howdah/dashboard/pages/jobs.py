@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.errors import ConfigError
 from howdah.job import State
 from howdah.jobs.actions import ExpectedJob
-from howdah.jobs.rows import JobRow, shown
+from howdah.jobs.rows import JobRow, shown, shown_failures
 from howdah.jobs.search import TIMES, Filter
 from howdah.secrets import marks
 
@@ -44,7 +45,9 @@ async def jobs(visit: DashboardRequest) -> Response:
     """One page of the jobs that match the filter, newest first."""
     context, filter = visit.context, filter_of(visit.param)
     page, snapshot = await asyncio.gather(
-        context.admin.list(filter, before=visit.number("before"), limit=ON_A_PAGE, patience=PAGE_TIMEOUT),
+        context.admin.list(
+            filter, before=visit.number("before"), limit=ON_A_PAGE, patience=PAGE_TIMEOUT, redact=context.redact
+        ),
         context.snapshot(),
     )
     return visit.page(
@@ -139,11 +142,10 @@ async def failures(visit: DashboardRequest) -> Response:
     more = visit.param("look") == "more"
     newest = MOST_SEARCHED if more else SEARCHED
     found = await visit.context.admin.failures(queue=queue, kind=kind, seconds=SPANS[since], newest=newest)
-    redact = visit.context.redact
     return visit.page(
         "failures.html",
-        found=found,
-        messages={each.example: redact.text(each.message, kind=each.kind, part="error") for each in found.groups},
+        found=shown_failures(found, visit.context.redact),
+        digests={each.example: digest(each.fingerprint) for each in found.groups},
         since=since,
         spans=SPANS,
         queue=queue or "",
@@ -151,6 +153,11 @@ async def failures(visit: DashboardRequest) -> Response:
         more=more,
         most=MOST_SEARCHED,
     )
+
+
+def digest(fingerprint: str) -> str:
+    """Return a fingerprint as links name it: its text may hold what the page hides."""
+    return hashlib.md5(fingerprint.encode(), usedforsecurity=False).hexdigest()
 
 
 # ---------------------------------------------------------------- filters and job ids in URLs and forms

@@ -40,7 +40,7 @@ async def overview(visit: DashboardRequest) -> Response:
         speed=speed,
         pulse=context.chart_values(snapshot),
         problems=problems(visit, snapshot),
-        failures=failures,
+        failures=[{**each, "error": context.redact.text(each["error"], kind=each["kind"])} for each in failures],
         running=snapshot.running[:RUNNING],
         oldest=max((queue.oldest_age or 0.0 for queue in snapshot.queues if not queue.paused), default=0.0),
         failed_hour=sum(minute.failed for minute in snapshot.minutes),

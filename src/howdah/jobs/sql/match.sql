@@ -1,6 +1,6 @@
 -- match: which of these jobs fit.
 -- in:  $1 ids int8[], $2 state 'd', 'f', 'c' or null, $3 queue, $4 kind (each text or null), $5, $6 enqueued from and to,
---      $7, $8 finished from and to (each timestamptz or null), $9 text or null, $10 fingerprint text or null
+--      $7, $8 finished from and to (each timestamptz or null), $9 text or null, $10 fingerprint, or its MD5, text or null
 -- out: id, newest first
 --
 -- OFFSET 0 keeps the probes probes: as joins they may read all of history.
@@ -24,5 +24,5 @@ where ($2::text is null or d.state = $2::"char")
     or d.id is null and exists (
         select from {schema}.attempt a
         where a.id = j.id and strpos(concat_ws(': ', a.error, a.message), $9) > 0 offset 0))
-  and ($10::text is null or {schema}.fingerprint(d.error) = $10)
+  and ($10::text is null or $10 in ({schema}.fingerprint(d.error), md5({schema}.fingerprint(d.error))))
 order by j.id desc
