@@ -83,6 +83,9 @@ begin
     if to_regproc('howdah.enqueue_own') is not null then                -- since 0.3
         revoke execute on function howdah.enqueue_own from howdah_fleet;
     end if;
+    if to_regproc('howdah.jobs_of') is not null then                    -- since 0.3
+        grant execute on function howdah.jobs_of, howdah.has_many_partitions to howdah_read;
+    end if;
 
     grant select, insert, update, delete on all tables in schema howdah to howdah_worker, howdah_fleet;
     grant select on all tables in schema howdah to howdah_read;

@@ -3,8 +3,8 @@
 --      them is secret)
 -- out: one row per job that exists, newest first
 --
--- OFFSET 0 keeps the view a lookup per id; flattened, the planner may join whole tables. The stored size is asked first: it
--- is known without unpacking. A moment that Python cannot read is shown as the nearest it can: older releases let such rows in.
+-- The function touches only the partitions that hold the jobs. The stored size is asked first: it is known without unpacking.
+-- A moment that Python cannot read is shown as the nearest it can: older releases let such rows in.
 
 select v.id, v.kind, v.queue, v.state, v.priority, v.attempt, v.max_attempts, v.resets, v.key,
     case when pg_column_size(v.args) <= $2::int and octet_length(v.args::text) <= $2
@@ -16,7 +16,6 @@ select v.id, v.kind, v.queue, v.state, v.priority, v.attempt, v.max_attempts, v.
     v.node, n.name as node_name, v.token, v.expires_at,
     case when pg_column_size(v.result) <= $2::int and octet_length(v.result::text) <= $2 then v.result end as result,
     v.error, v.cancel_asked
-from unnest($1::int8[]) p(id)
-cross join lateral (select * from {schema}.jobs j where j.id = p.id offset 0) v
+from {schema}.jobs_of($1::int8[]) v
 left join {schema}.node n on n.id = v.node
 order by v.id desc
