@@ -3,7 +3,7 @@
 import { Logger, makeWorkerUtils, run, runMigrations } from "graphile-worker";
 import pg from "pg";
 import { setTimeout as sleep } from "node:timers/promises";
-import { DSN, PAUSE, chunks, handlers, serve } from "./kit.mjs";
+import { DSN, PAUSE, QUEUES, chunks, handlers, serve } from "./kit.mjs";
 
 const LIST = 1000;
 const quiet = new Logger(() => (level, message) => level === "error" && console.error(message));
@@ -35,6 +35,9 @@ const taskList = {
   probe: ({ began }) => handlers.probe(began),
 };
 
+// Its named queues run one job at a time; what comes nearest to the queues of others are task identifiers.
+for (let number = 0; number < QUEUES; number++) taskList[`q${number}`] = taskList.nothing;
+
 serve({
   packages: ["graphile-worker", "pg"],
   setup: () => runMigrations({ preset }),
@@ -46,6 +49,12 @@ serve({
   bulk: async (kind, jobs) => {
     for (const part of chunks(jobs, LIST))
       await utils.addJobs(part.map((payload) => ({ identifier: kind, payload })));
+  },
+  shaped: async (kind, jobs) => {
+    for (const part of chunks(jobs, LIST))
+      await utils.addJobs(
+        part.map(([payload, { queue, priority, key }]) => ({ identifier: queue ?? kind, payload, priority, jobKey: key })),
+      );
   },
   later: async (jobs, seconds) => {
     const runAt = new Date(Date.now() + seconds * 1000);

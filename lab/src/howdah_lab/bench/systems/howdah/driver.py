@@ -63,6 +63,10 @@ async def probe(began: float) -> None:
 TASKS = {task.kind: task for task in (nothing, pause, plain, insert, transact, value, failing, probe)}
 
 
+def job_of(kind, args, options):
+    return TASKS[kind].using(**options).job(**args)
+
+
 class Howdahs(kit.Driver):
     packages = ("howdah", "asyncpg", "uvloop")
     pool = None
@@ -81,11 +85,14 @@ class Howdahs(kit.Driver):
         task = TASKS[kind]
         await app.enqueue_many(task.job(**args) for args in jobs)
 
+    async def shaped(self, kind, jobs):
+        await app.enqueue_many(job_of(kind, *each) for each in jobs)
+
     async def enqueue_singles(self, kind):
-        await self.enqueue_each(TASKS[kind].job(**args) for args in self.made)
+        await self.enqueue_each(job_of(kind, args, {}) for args in self.made)
 
     async def enqueue_queue_singles(self, kind):
-        await self.enqueue_each(self.in_queues(kind))
+        await self.enqueue_each(job_of(kind, args, kit.options(number)) for number, args in enumerate(self.made))
 
     async def enqueue_each(self, jobs):
         # one transaction: the layout of the queued jobs matters here, not the commits
@@ -96,20 +103,6 @@ class Howdahs(kit.Driver):
                     await app.enqueue(job, conn)
         finally:
             conn.terminate()
-
-    async def enqueue_queues(self, kind):
-        await app.enqueue_many(self.in_queues(kind))
-
-    def in_queues(self, kind):
-        task = TASKS[kind]
-        return (task.using(**kit.options(number)).job(**args) for number, args in enumerate(self.made))
-
-    async def enqueue_keys(self, kind):
-        task = TASKS[kind]
-        await app.enqueue_many(task.using(key=f"user {args['user_id']}").job(**args) for args in self.made)
-
-    async def enqueue_large(self, kind):
-        await self.bulk(kind, [{**args, "template": "x" * kit.LARGE} for args in self.made])
 
     async def later(self, jobs, seconds):
         task = probe.using(delay=seconds)

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { readFileSync } from "node:fs";
 
 export const DSN = process.env.BENCH_DSN;
+export const QUEUES = 50;
 export const PAUSE = 1; // milliseconds the handler of kind `pause` awaits
 
 let started = 0;
@@ -31,11 +32,15 @@ const make = (number) => ({
   tags: ["a", "b"],
 });
 
+const LARGE = 4000; // bytes of the arguments of way `large`
+const PRIORITIES = 20;
+const options = (number) => ({ queue: `q${number % QUEUES}`, priority: Math.floor(number / QUEUES) % PRIORITIES });
+
 export function* chunks(jobs, size) {
   for (let first = 0; first < jobs.length; first += size) yield jobs.slice(first, first + size);
 }
 
-// A driver has: packages, setup, open, one(kind, args), bulk(kind, jobs), later(jobs, seconds), work.
+// A driver has: packages, setup, open, one(kind, args), bulk(kind, jobs), shaped(kind, pairs), later(jobs, seconds), work.
 export function serve(driver) {
   const verbs = {
     hello: () => {
@@ -70,6 +75,21 @@ export function serve(driver) {
       } else if (way === "bulk") {
         const [kind] = words;
         await driver.bulk(kind, made);
+      } else if (way === "singles") {
+        const [kind] = words;
+        for (const args of made) await driver.one(kind, args);
+      } else if (way === "queues") {
+        const [kind] = words;
+        await driver.shaped(kind, made.map((args, number) => [args, options(number)]));
+      } else if (way === "queue_singles") {
+        const [kind] = words;
+        for (const [number, args] of made.entries()) await driver.shaped(kind, [[args, options(number)]]);
+      } else if (way === "keys") {
+        const [kind] = words;
+        await driver.shaped(kind, made.map((args) => [args, { key: `user ${args.user_id}` }]));
+      } else if (way === "large") {
+        const [kind] = words;
+        await driver.bulk(kind, made.map((args) => ({ ...args, template: "x".repeat(LARGE) })));
       } else {
         const [jobs, seconds] = words;
         const due = now() + Number(seconds);

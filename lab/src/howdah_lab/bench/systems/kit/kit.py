@@ -41,13 +41,15 @@ def arguments(number):
     }
 
 
+QUEUES, PRIORITIES = 50, 20
+"""Number of queues and of priorities in the ways ``queues`` and ``queue_singles``."""
 LARGE = 4_000
 """Bytes of the arguments of way ``large``."""
 
 
 def options(number):
-    """Return the queue and the priority of a job, of 50 and 20."""
-    return {"queue": f"q{number % 50}", "priority": number // 50 % 20}
+    """Return the queue and the priority of a job."""
+    return {"queue": f"q{number % QUEUES}", "priority": number // QUEUES % PRIORITIES}
 
 
 def fails(user_id):
@@ -92,6 +94,10 @@ class Driver:
         """Enqueue a list of arguments, in the library's fastest way."""
         raise NotImplementedError
 
+    async def shaped(self, kind, jobs):
+        """Enqueue pairs of arguments and options (queue and priority, or key) in the library's fastest way."""
+        raise NotImplementedError
+
     async def later(self, jobs, seconds):
         """Enqueue a list of arguments of probes, all due in so many seconds."""
         raise NotImplementedError
@@ -123,6 +129,23 @@ class Driver:
 
     async def enqueue_bulk(self, kind):
         await self.bulk(kind, self.made)
+
+    async def enqueue_singles(self, kind):
+        for args in self.made:
+            await self.one(kind, args)
+
+    async def enqueue_queues(self, kind):
+        await self.shaped(kind, [(args, options(number)) for number, args in enumerate(self.made)])
+
+    async def enqueue_queue_singles(self, kind):
+        for number, args in enumerate(self.made):
+            await self.shaped(kind, [(args, options(number))])
+
+    async def enqueue_keys(self, kind):
+        await self.shaped(kind, [(args, {"key": f"user {args['user_id']}"}) for args in self.made])
+
+    async def enqueue_large(self, kind):
+        await self.bulk(kind, [{**args, "template": "x" * LARGE} for args in self.made])
 
     async def enqueue_later(self, jobs, seconds):
         due = time.monotonic() + float(seconds)

@@ -32,6 +32,16 @@ class PgQueuer(kit.Driver):
             payloads = [json.dumps(args).encode() for args in part]
             await self.queries.enqueue([kind] * len(part), payloads, [0] * len(part))
 
+    async def shaped(self, kind, jobs):
+        # it has no queues; the nearest are entrypoints
+        for part in kit.chunks(jobs, LIST):
+            await self.queries.enqueue(
+                [options.get("queue", kind) for _, options in part],
+                [json.dumps(args).encode() for args, _ in part],
+                [options.get("priority", 0) for _, options in part],
+                dedupe_key=[options.get("key") for _, options in part],
+            )
+
     async def later(self, jobs, seconds):
         due = time.monotonic() + seconds
         for part in kit.chunks(jobs, LIST):
@@ -47,6 +57,9 @@ class PgQueuer(kit.Driver):
         async def nothing(job):
             json.loads(job.payload)
             kit.start()
+
+        for number in range(kit.QUEUES):
+            manager.entrypoint(f"q{number}")(nothing)
 
         @manager.entrypoint("pause")
         async def pause(job):

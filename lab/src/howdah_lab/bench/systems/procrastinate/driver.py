@@ -59,6 +59,16 @@ class Procrastinate(kit.Driver):
         for part in kit.chunks(jobs, LIST):
             await TASKS[kind].batch_defer_async(*part)
 
+    async def shaped(self, kind, jobs):
+        # options hold for a whole list, so those that have the same go together
+        alike = {}
+        for args, options in jobs:
+            alike.setdefault((options.get("queue"), options.get("priority"), options.get("key")), []).append(args)
+        for (queue, priority, key), each in alike.items():
+            deferrer = TASKS[kind].configure(queue=queue, priority=priority, queueing_lock=key)
+            for part in kit.chunks(each, LIST):
+                await deferrer.batch_defer_async(*part)
+
     async def later(self, jobs, seconds):
         deferrer = probe.configure(schedule_at=datetime.now(UTC) + timedelta(seconds=seconds))
         for part in kit.chunks(jobs, LIST):
