@@ -63,6 +63,8 @@ def is_true(form: Form, result: Any, after: dict[str, Any], prepared: PreparedJo
             return all(at not in after["jobs"] for at, what in by_number.items() if what == "deleted")
         case "ack" if form.name.startswith("in a transaction"):
             return over.get(4) == "d" or result in (LEASE_LOST, "UniqueViolationError")
+        case "ack" if form.name == "in a batch":
+            return all(over.get(at) == "d" for at in (4, 5, 6)) or result in (LEASE_LOST, "UniqueViolationError")
         case "ack":
             # what was to be retried may since have been cancelled: that was requested before
             states = {"ok": "d", "failed": "f", "cancelled": "c"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from howdah.job import Job, NewJob
-from howdah.jobs.ack import AckRecorder
+from howdah.jobs.ack import AckRecorder, array
 from howdah.jobs.bulk import BulkEnqueue
 from howdah.jobs.hold import Holds
 from howdah.node.registry import new_node
@@ -197,6 +197,23 @@ def acking_in_transaction(function: str, number: int = 4) -> Any:
     return do
 
 
+def acking_in_batch(*numbers: int) -> Any:
+    async def do(prepared: PreparedJobs, conn: Any) -> list[int]:
+        jobs = [prepared.held(number) for number in numbers]
+        keyed = [job for job in jobs if job.key is not None]
+        columns = ([job.id for job in jobs], [job.attempt for job in jobs], [1] * len(jobs))
+        keys = ([job.key for job in keyed], [job.id for job in keyed])
+        given = (prepared.node, [prepared.token], *map(array, columns), [], *keys)
+        async with conn.transaction():
+            held = await conn.fetch(STATEMENTS["ack_batch"], *given)
+            left = {row["id"] for row in await conn.fetch(STATEMENTS["left_jobs"], [prepared.token])}
+            if not held or left & {job.id for job in jobs}:
+                await conn.execute("do $$ begin raise exception 'lost' using errcode = 'HW001'; end $$")
+        return [job.id for job in jobs]
+
+    return do
+
+
 async def heartbeat(prepared: PreparedJobs, conn: Any) -> list[int]:
     given = (prepared.node, [prepared.token], LEASE, "busy", 4, False, 0)
     return list((await conn.fetchrow(STATEMENTS["heartbeat"], *given))["lost"])
@@ -239,6 +256,7 @@ async def pause(_ground: PreparedJobs, conn: Any) -> bool:
 OK, FAILED, RETRY = Outcome.OK, Outcome.FAILED, Outcome.RETRY
 EVERY_KIND = {4: FAILED, 5: RETRY, 6: Outcome.SNOOZED, 7: Outcome.RELEASED}
 IN_TRANSACTION = {"lease": "key share", "4": "update"}
+IN_BATCH = {"lease": "key share", "4": "update", "5": "update", "6": "update"}
 SEEN = {0: "failed", 1: "done", 2: "failed", 6: "queued", 9: "queued"}
 """What is deleted; 6 was seen before it was claimed."""
 LEASED, OVER, RUN = {"lease": "update"}, {"0": "update", "2": "update"}, {"run": "update"}
@@ -252,6 +270,7 @@ FORMS = [
     Form(act="ack", name="one of each", do=acking(EVERY_KIND, last=True), locks=LEASED),
     Form(act="ack", name="in a transaction", do=acking_in_transaction("ack_in_transaction"), locks=IN_TRANSACTION),
     Form(act="ack", name="in a transaction, keyless", do=acking_in_transaction("ack_keyless"), locks=IN_TRANSACTION),
+    Form(act="ack", name="in a batch", do=acking_in_batch(4, 5, 6), locks=IN_BATCH),
     Form(
         act="heartbeat",
         name="",

@@ -12,9 +12,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from howdah import Backoff, Howdah, Transaction, WorkerOptions, current_job
+from howdah import Backoff, Howdah, Job, Transaction, WorkerOptions, current_job
+from howdah.jobs.transact import TransactionalAck
+from howdah.outcome import Ack
 from howdah.worker.worker import Worker
 
 LEASE = 2.0
@@ -39,6 +43,29 @@ async def frozen(tx: Transaction, n: int) -> None:
         "insert into mark (n, attempt, token) values ($1, $2, $3)", n, current_job().attempt, current_job().token
     )
     if current_job().attempt == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@app.task(transactional=True, batch=100, max_attempts=20, retry=Backoff(first=0.1))
+async def effects(tx: Transaction, n: list[int], jobs: list[Job]) -> None:
+    """Leaves one mark for each job, some time after it started; every 97th fails the first time."""
+    await asyncio.sleep(0.02)
+    await tx.executemany(
+        "insert into mark (n, attempt, token) values ($1, $2, $3)",
+        [(each, job.attempt, job.token) for each, job in zip(n, jobs, strict=True)],
+    )
+    if any(each % 97 == 0 and job.attempt == 1 for each, job in zip(n, jobs, strict=True)):
+        raise RuntimeError("a bad job")
+
+
+@app.task(transactional=True, batch=10, max_attempts=20)
+async def frozen_batch(tx: Transaction, n: list[int], jobs: list[Job]) -> None:
+    """Leaves its marks, then freezes its own process: the first time only."""
+    await tx.executemany(
+        "insert into mark (n, attempt, token) values ($1, $2, $3)",
+        [(each, job.attempt, job.token) for each, job in zip(n, jobs, strict=True)],
+    )
+    if jobs[0].attempt == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -101,6 +128,15 @@ async def main() -> None:
     running_node = app.node(options)
     if os.environ.get("HEEDLESS"):  # it does not hear that its leases are lost
         Worker.lose = Worker.cancel = lambda *_: None  # type: ignore[method-assign]
+    if os.environ.get("UNFENCED"):  # a batch does not check its leases
+
+        async def record(_self: object, conn: Any, acks: Sequence[Ack]) -> list[Ack]:
+            rows = [(ack.job.id, ack.job.attempt) for ack in acks]
+            insert = "insert into howdah.done (id, attempt, state) values ($1, $2, 'd') on conflict do nothing"
+            await conn.executemany(insert, rows)
+            return []
+
+        TransactionalAck._record = record  # type: ignore[method-assign]
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, running_node.stop)
     await running_node.run()
