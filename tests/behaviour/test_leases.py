@@ -106,7 +106,7 @@ async def test_a_release_charges_no_attempt_and_keeps_the_place(app, note, conn,
     assert claimed.id == first
 
     assert await store.release([claimed.token]) == 1
-    store._watermarks.clear()
+    store.forget()
     again = await store.claim(2, {})
     assert [(each.id, each.attempt) for each in again] == [(first, 1), (second, 1)]
 

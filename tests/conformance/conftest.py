@@ -70,7 +70,7 @@ class JobSetup:
         await self.conn.execute("update howdah.lease set expires_at = now() - interval '1 second'")
 
     async def reset(self, store: JobStore) -> int:
-        store._watermarks.clear()
+        store.forget()
         _, requeued, ended = await store.reset()
         return requeued + ended
 

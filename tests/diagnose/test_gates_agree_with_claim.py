@@ -182,7 +182,7 @@ class World:
 
     async def _claim(self, node: Node, free: int, turn: int) -> set[int]:
         store, found = self._store(node), list[Any]()
-        store._rotation = turn
+        store._claimer._scope._rotation = turn
         room = {queue: node.limit - await self._holds(node, queue) for queue in ("mail", "builds") if node.limit}
         async with self._undone():
             while free > len(found) and (claimed := await store.claim(free - len(found), self._left(room, found))):

@@ -59,7 +59,7 @@ def shared_database(server: Any, template: str) -> Iterator[Database]:
 
 @pytest.fixture
 def world(shared_database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    for often in ("howdah.jobs.store.PROMOTE", "howdah.jobs.store.SWEEP", "howdah.jobs.hold.CACHE_TTL"):
+    for often in ("howdah.jobs.claim.PROMOTE", "howdah.jobs.claim.SWEEP", "howdah.jobs.hold.CACHE_TTL"):
         monkeypatch.setattr(often, 0.0)  # at every claim: a replay must meet the same statements
     world = World(shared_database.dsn)
     yield world

@@ -71,7 +71,7 @@ async def test_a_job_that_failed_once_is_not_joined_with_its_new_neighbours(stor
     await store.ack([Ack(job, Outcome.RETRY, 1, error="E")], [job.token])
     second = (await tasks[0].enqueue(1)).id
     await conn.execute("update howdah.later set due_at = now() - interval '1 second'")
-    store._promoted = 0.0
+    store._claimer._promoted = 0.0
     jobs = [job for claimed in await claim_all(store) for job in claimed]
 
     assert {job.id: job.attempt for job in jobs} == {first: 2, second: 1}

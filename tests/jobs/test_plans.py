@@ -203,6 +203,42 @@ async def test_doze(measure, queues):
     assert seen.pages < 200
 
 
+@pytest.mark.parametrize("queues", [["default"], None], ids=["one queue", "every queue"])
+async def test_when_the_next_job_is_due(measure, queues):
+    seen = await measure("next_due", queues)
+    assert seen.walked == {}
+    assert seen.pages < 200
+
+
+THOUSANDS = "insert into howdah.lane select 'idle ' || i, p from generate_series(1, 10000) i, generate_series(1, 3) p"
+
+
+@pytest.mark.parametrize("history", ["stale"], indirect=True)
+@pytest.mark.parametrize("queues", [["default"], None], ids=["one queue", "every queue"])
+async def test_which_queues_have_jobs(measure, queues):
+    """Ten thousand queues without a job cost no more than a hundred."""
+    seen = await measure("queues", queues, 100, before=THOUSANDS)
+    assert seen.walked == {}
+    assert seen.rows < 500
+    assert seen.pages < 1000
+
+
+async def test_a_claim_above_a_floor_reads_nothing_below_it(measure):
+    floor = '{"default": {"floor": 1000000000, "above": -101}}'
+    seen = await measure(*claim(marks=floor))
+    assert seen.walked == {}
+    assert seen.rows < 50
+    assert seen.pages < 60
+    seen = await measure(*claim(marks='{"default": {"floor": 1000000000, "above": 0, "0": 1000000000}}'))
+    assert seen.pages < 200, "priority -1 is below neither"
+
+
+async def test_how_far_a_claim_walks(measure):
+    seen = await measure("walked", ["default", *QUIET], ["work"])
+    assert seen.walked == {}
+    assert seen.pages < 200
+
+
 async def test_in_flight(measure):
     seen = await measure("still_open", [1, 2, 3])
     assert seen.pages < 10

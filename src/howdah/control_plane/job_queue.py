@@ -227,9 +227,9 @@ class RemoteJobQueue:
             shared=self._shared,
         )
 
-    def _wake(self, _queue: str | None) -> None:
+    def _wake(self, queue: str | None) -> None:
         for claimer in self._claimers.values():
-            claimer.store.wake()
+            claimer.store.notify(queue)
 
     def _reset_stores(self) -> None:
         """Drop what the stores remember of the server: the connection may lead to another one now."""

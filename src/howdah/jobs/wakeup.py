@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from howdah.jobs.labels import serves
 from howdah.loops import wait as wait_event
 from howdah.postgres.database import Session
 from howdah.postgres.listen import Listener
@@ -55,14 +54,12 @@ class Wakeup:
         *,
         poll: float,
         deaf: Callable[[], bool],
-        labels: Collection[str] = (),
     ) -> None:
         self._session = session
         self._sql = sql
         self._queues = list(queues) if queues is not None else None
         self._poll = poll
         self._deaf = deaf
-        self._labels = labels
         self._notified = asyncio.Event()
         self._asleep = False
         self._woken = False
@@ -74,12 +71,8 @@ class Wakeup:
         self._reported_due = float("inf")
         self._backstop = 0.0
         self._reminder = float("inf")
-        self.queues: list[str] = list(queues or ())
-        """The queues to claim from."""
-
-    def set_queues(self, queues: Sequence[str]) -> None:
-        """Set the existing queues; those whose labels the node lacks are left out."""
-        self.queues = [queue for queue in queues if serves(queue, self._labels)]
+        self.owed_at = float("inf")
+        """When to wake the worker because a claim did not look at everything."""
 
     def wake(self) -> None:
         """Wake the worker: jobs were enqueued, or may have been."""
@@ -131,7 +124,7 @@ class Wakeup:
             if now - self._announced_at > ANNOUNCEMENT_TTL:
                 self._asleep = False  # it expired while the process was delayed: start over
                 return
-            if now >= min(self._due, self._backstop, self._reminder):
+            if now >= min(self._due, self._backstop, self._reminder, self.owed_at):
                 self._backstop = now + self._poll_interval()
                 self._reminder = float("inf") if now >= self._reminder else self._reminder
                 return
@@ -156,15 +149,16 @@ class Wakeup:
         self._reported_due = float("inf")
         # without notifications an announcement would only make writers notify in vain
         ttl = 0 if self._deaf() else int(ANNOUNCEMENT_TTL * 1000)
-        row = await self._session.fetchrow(self._sql["announce_sleep"], self._queues, ttl)
+        await self._session.fetchval(self._sql["announce_sleep"], self._queues, ttl)
+        due_in = await self._session.fetchval(self._sql["next_due"], self._queues)
         self._announced_at = announced_at
-        self.set_queues(row["known"])
-        due = float("inf") if row["due_in"] is None else time.monotonic() + row["due_in"]
+        due = float("inf") if due_in is None else time.monotonic() + due_in
         self._due = min(due, self._reported_due)  # a due time reported meanwhile may be missing in the reply
 
     def _pause(self) -> float:
         check = self._check_at if self._in_flight else float("inf")
-        until = min(self._due, self._backstop, self._reminder, self._announced_at + ANNOUNCEMENT_TTL / 2, check)
+        renewal = self._announced_at + ANNOUNCEMENT_TTL / 2
+        until = min(self._due, self._backstop, self._reminder, self.owed_at, renewal, check)
         return max(0.0, until - time.monotonic())
 
     def _ramp(self) -> float:

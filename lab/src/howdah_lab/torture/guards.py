@@ -81,9 +81,9 @@ def apply() -> None:
         # the first id that is free, as far as the server remembers
         registry.new_node = itertools.count(1).__next__
     if off("promote"):
-        from howdah.jobs.store import JobStore
+        from howdah.jobs.claim import Claimer
 
-        JobStore._promote = _nothing  # type: ignore[method-assign,assignment]
+        Claimer._promote = _nothing  # type: ignore[method-assign,assignment]
     if off("cleaning"):
         from howdah import redact
         from howdah.jobs import ack

@@ -6,7 +6,8 @@
 --      $5 lease seconds float8
 --      $6 kinds text[]
 --      $7 runs to lock at most int (the caller adapts it: a fixed number locks many runs to take two jobs)
---      $8 watermarks jsonb: {queue: {priority: rid}}; claims skip what arrived before
+--      $8 watermarks jsonb: {queue: {priority: rid, "floor": rid, "above": priority}}; claims skip what arrived before,
+--         the floor holds for the priorities above
 --      $9 newest token the node has had int8
 -- out: the jobs, by queue, priority (larger first) and arrival; what a run has in common with its first job only: the
 --      newest arrival as rid, and in runs how many rows of ready it was
@@ -22,7 +23,11 @@
 with pick as materialized (
     select x.at, x.n, q.place, q.room, row_number() over () as pos
     from set_config('synchronous_commit', 'off', true)
-    cross join unnest($1::text[], $2::int4[]) with ordinality q(queue, room, place)
+    cross join lateral (
+        select u.*, $8::jsonb -> u.queue as marks
+        from unnest($1::text[], $2::int4[]) with ordinality u(queue, room, place)
+        offset 0
+    ) q
     cross join lateral (
         select distinct l.priority from {schema}.lane l where l.queue = q.queue order by l.priority desc
     ) lane
@@ -31,7 +36,8 @@ with pick as materialized (
         from {schema}.ready r
         where r.queue = q.queue
           and r.priority = lane.priority
-          and r.rid >= coalesce(($8::jsonb -> q.queue ->> lane.priority::text)::int8, 0)
+          and r.rid >= greatest(0, (q.marks ->> lane.priority::text)::int8,
+                case when lane.priority > (q.marks ->> 'above')::int then (q.marks ->> 'floor')::int8 end)
           and r.kind = any($6::text[])
         order by r.rid
         limit least($7::int, q.room)

@@ -1,6 +1,6 @@
 -- promote: due jobs become ready; neighbours become runs again.
 -- in:  $1 queues text[], or null for all, $2 at most so many per queue int
--- out: how many, and the seconds until the next one is due (null: none)
+-- out: how many, in how many runs, the seconds until the next one is due (null: none), and the newest arrival number
 --
 -- For all queues, the names are read from the index of later itself, from one queue to the next: of ten thousand queues
 -- only those with a job in later are looked at.
@@ -54,5 +54,6 @@ select (select count(*) from due) as promoted, (select count(*) from runs) as ru
      cross join lateral (
         select l.due_at from {schema}.later l
         where l.queue = q.queue and l.due_at > statement_timestamp()
-        order by l.due_at limit 1) x) as due_in
+        order by l.due_at limit 1) x) as due_in,
+    coalesce(pg_sequence_last_value({'schema.arrival'}::regclass), 0) as arrival
 from set_config('synchronous_commit', 'off', true)
