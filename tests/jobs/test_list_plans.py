@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from howdah.postgres import sql
 from kit.job_history import ALONE, FINISHED, HELD, LEASED, NODES, PUT_OFF, RUNNING
 
 pytestmark = pytest.mark.anyio
@@ -134,6 +135,19 @@ async def test_every_queue(measure):
     seen = await measure("count_queues", before=LEASED)
     assert {name for name in seen.walked if name not in ("ready", "later")} == set()
     assert seen.pages < 1.5 * RUNNING
+
+
+IDLE = "insert into howdah.lane select 'idle ' || i, p from generate_series(1, 10000) i, generate_series(1, 3) p"
+
+
+@pytest.mark.parametrize("statement", ["count_queues", "depth"])
+@pytest.mark.parametrize("history", ["stale"], indirect=True)
+async def test_ten_thousand_queues_without_jobs_cost_the_reading_of_their_names(measure, statement):
+    text = sql.load("howdah.observe", schema="howdah").get(statement, statement)
+    few = await measure(text)
+    many = await measure(text, before=IDLE)
+    assert many.rows - few.rows < 35_000
+    assert many.pages - few.pages < 12_000
 
 
 @pytest.mark.parametrize("scope", [(None, None), ("default", "work")], ids=str)

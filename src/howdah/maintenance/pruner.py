@@ -17,6 +17,7 @@ from howdah.option_types import Duration
 from howdah.options import check, option
 from howdah.postgres import sql
 from howdah.postgres.database import Database
+from howdah.version import __version__
 
 PRUNE = f"{PLATFORM_PREFIX}prune"
 
@@ -37,6 +38,8 @@ def prune(database: Callable[[], Database], retention: Callable[[], Retention]) 
 
 DAY = 86400.0
 BATCH = 10_000
+FEW_QUEUES = 100
+"""Queues whose names are kept, also when they are not used any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,8 @@ class Pruner:
             while await conn.fetchval(self._sql["prune_logs"], *limits, timeout=120) == BATCH:
                 pass
             while await conn.fetchval(self._sql["prune_audit"], self._retention.audit, BATCH, timeout=120) == BATCH:
+                pass
+            while await conn.fetchval(self._sql["prune_lanes"], FEW_QUEUES, BATCH, __version__, timeout=120) == BATCH:
                 pass
         finally:
             conn.terminate()

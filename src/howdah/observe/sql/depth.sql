@@ -3,20 +3,22 @@
 --
 -- Reads unfinished jobs only, never history: a row of `ready` stands for a whole run of jobs, a lease for a claim.
 -- A due job that is not promoted yet counts as queued. Jobs under lease are looked up one by one: the limit and the
--- aggregates keep the planner from joining whole partitions, whatever its statistics say.
+-- aggregates keep the planner from joining whole partitions, whatever its statistics say. The heads
+-- of queues are read from the indexes, from one to the next, and the figures are added up by name, without a join.
 
-with ready as (
-    select queue, sum(hi - lo)::int8 as jobs
-    from {schema}.ready
-    group by queue
-),
-later as (
-    select queue,
-        count(*) filter (where due_at <= clock_timestamp()) as due,
-        count(*) filter (where due_at > clock_timestamp()) as jobs,
-        min(due_at) as due_at
-    from {schema}.later
-    group by queue
+with recursive head as (
+    -- of each queue and priority
+    (select r.queue, r.priority, r.lo from {schema}.ready r order by r.queue, r.priority, r.rid limit 1)
+    union all
+    select x.*
+    from head h
+    cross join lateral (
+        select r.queue, r.priority, r.lo
+        from {schema}.ready r
+        where (r.queue, r.priority) > (h.queue, h.priority)
+        order by r.queue, r.priority, r.rid
+        limit 1
+    ) x
 ),
 running as (
     select j.queue, sum(r.hi - r.lo - ended.jobs)::int8 as jobs
@@ -35,31 +37,34 @@ running as (
     ) ended
     group by j.queue
 ),
-first as (
-    -- the head of each lane; a retry has waited only since its last attempt
-    select l.queue, min(greatest(j.since, (select max(a.ended_at) from {schema}.attempt a where a.id = r.lo))) as since
-    from (select distinct queue, priority from {schema}.lane) l
+figures (queue, queued, scheduled, running, since) as (
+    select queue, sum(hi - lo), 0, 0, null::timestamptz
+    from {schema}.ready
+    group by queue
+    union all
+    select queue,
+        count(*) filter (where due_at <= clock_timestamp()),
+        count(*) filter (where due_at > clock_timestamp()),
+        0,
+        case when min(due_at) <= clock_timestamp() then min(due_at) end
+    from {schema}.later
+    group by queue
+    union all
+    select queue, 0, 0, jobs, null
+    from running
+    union all
+    -- a retry has waited only since its last attempt
+    select h.queue, 0, 0, 0, greatest(j.since, (select max(a.ended_at) from {schema}.attempt a where a.id = h.lo))
+    from head h
     cross join lateral (
-        select x.lo
-        from {schema}.ready x
-        where x.queue = l.queue and x.priority = l.priority
-        order by x.rid
-        limit 1
-    ) r
-    cross join lateral (
-        select coalesce(b.run_at, b.enqueued_at) as since from {schema}.job b where b.id = r.lo limit 1
+        select coalesce(b.run_at, b.enqueued_at) as since from {schema}.job b where b.id = h.lo limit 1
     ) j
-    group by l.queue
+    union all
+    select queue, 0, 0, 0, null
+    from {schema}.lane
 )
-select q.queue,
-    coalesce(ready.jobs, 0) + coalesce(later.due, 0) as queued,
-    coalesce(later.jobs, 0) as scheduled,
-    coalesce(running.jobs, 0) as running,
-    extract(epoch from clock_timestamp()
-        - least(first.since, case when later.due > 0 then later.due_at end))::float8 as oldest
-from (select distinct queue from {schema}.lane) q
-left join ready on ready.queue = q.queue
-left join later on later.queue = q.queue
-left join running on running.queue = q.queue
-left join first on first.queue = q.queue
-order by q.queue
+select queue, sum(queued)::int8 as queued, sum(scheduled)::int8 as scheduled, sum(running)::int8 as running,
+    extract(epoch from clock_timestamp() - min(since))::float8 as oldest
+from figures
+group by queue
+order by queue
