@@ -176,6 +176,30 @@ def test_a_short_socket_folder_of_somebody_else_is_not_used(directory):
         squatted.rmdir()
 
 
+@pytest.mark.parametrize("theirs", [True, False], ids=["another user's", "open to all"])
+def test_a_guardian_in_a_folder_of_somebody_else_is_not_spoken_to(directory, theirs):
+    """With a server of their own they would get the password."""
+    if theirs and os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    home = directory / ("long " * 20) / "pg"
+    squatted = folder.sockets_of(home)
+    squatted.mkdir(mode=0o700 if theirs else 0o755)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(squatted / "guardian"))
+        listener.listen()
+        listener.settimeout(0.1)
+        if theirs:
+            os.chown(squatted, 54321, 54321)
+        try:
+            with pytest.raises(ConfigError, match="is not a folder that only user"):
+                embedded.start(home)
+            with pytest.raises(TimeoutError):
+                listener.accept()
+        finally:
+            (squatted / "guardian").unlink()
+            squatted.rmdir()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root must change the user")
 def test_root_is_told_of_a_folder_the_server_cannot_reach(directory):
     private = directory / "private"

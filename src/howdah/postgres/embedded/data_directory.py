@@ -128,13 +128,25 @@ def make_sockets(sockets: Path, owner: tuple[int, int] | None) -> None:
     """Make the folder of the sockets, which must be closed to everybody but ``owner``."""
     with suppress(FileExistsError):
         sockets.mkdir(mode=0o700)
-    facts = sockets.lstat()
-    # The name of one in /tmp can be guessed, so another user may have created it first.
+    check_sockets(sockets, owner)
+    if owner and sockets.lstat().st_uid != owner[0]:
+        os.chown(sockets, *owner)
+
+
+def check_sockets(sockets: Path, owner: tuple[int, int] | None) -> bool:
+    """Return whether the folder of the sockets exists; raise if another user can enter it, or made it.
+
+    The name of one in /tmp can be guessed. Another user may have created it first, with a server of their own in it,
+    to which a client would send the password.
+    """
+    try:
+        facts = sockets.lstat()
+    except FileNotFoundError:
+        return False
     expected = (os.geteuid(), owner[0] if owner else os.geteuid())
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid not in expected or facts.st_mode & 0o077:
         raise ConfigError(f"{sockets} is not a folder that only user {expected[1]} can enter; remove it")
-    if owner and facts.st_uid != owner[0]:
-        os.chown(sockets, *owner)
+    return True
 
 
 def make_password(home: Path) -> None:

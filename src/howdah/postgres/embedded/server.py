@@ -29,6 +29,7 @@ from howdah.postgres.embedded.binaries import Binaries, account, find, reachable
 from howdah.postgres.embedded.data_directory import (
     binaries_for,
     check_room,
+    check_sockets,
     lock,
     major_of,
     make_password,
@@ -126,7 +127,7 @@ def start(
 def _join(home: Path, sockets: Path, plan: dict[str, Any]) -> tuple[socket.socket, int]:
     deadline = time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline:
-        conn, started = _connect(sockets / "guardian"), False
+        conn, started = _connect(sockets / "guardian") if check_sockets(sockets, plan["account"]) else None, False
         if conn is None and (descriptor := lock(home)) is not None:
             with os.fdopen(descriptor):
                 conn, started = _start_guardian(home, sockets, plan, descriptor), True
