@@ -33,6 +33,7 @@ SAFE = (
     "push.recurseSubmodules=no",
     "protocol.allow=never",
     "transfer.credentialsInUrl=die",
+    "http.followRedirects=false",
 )
 ARTEFACTS = ("commondir", "config.worktree", "hooks", "modules")
 """Files in the folder of a repository that redirect git elsewhere; an agent may have left them."""
@@ -128,15 +129,13 @@ class Git:
         folder = _config_of(self._workspace).parent
         if self._workspace.config is None or folder.is_symlink() or not folder.is_dir():
             raise GitFailed("the workspace holds no repository that was cloned here; clone first")
-        for name in ARTEFACTS:
+        for name in (*ARTEFACTS, "config"):
             path = folder / name
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        config = _config_of(self._workspace)
-        config.unlink(missing_ok=True)
-        config.write_bytes(self._workspace.config)
+        _config_of(self._workspace).write_bytes(self._workspace.config)
 
     async def _git(
         self,
