@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.image_pins import FILES, content, needed, pins
 from deploy.manifests import SECRET, parsed, port_of, variables
 from howdah.config import seconds
 from howdah.version import __version__
@@ -101,6 +102,39 @@ def test_each_has_its_own_role() -> None:
     assert re.search(r"for role in owner worker fleet;", script)
 
 
+def test_each_role_has_its_own_password() -> None:
+    """One password for all roles would let every part log in as the owner, or as the superuser."""
+    used = {
+        name: set(re.findall(r"\$\{(\w+)", str(SERVICES[name]["environment"])))
+        - {"HOWDAH_SIDECAR_TOKEN", "FLEET_TOKEN"}
+        for name in SERVICES
+    }
+    everything = {"POSTGRES_PASSWORD", "OWNER_PASSWORD", "WORKER_PASSWORD", "FLEET_PASSWORD"}
+
+    assert used.pop("postgres") == everything
+    assert used == {
+        "migrate": {"OWNER_PASSWORD"},
+        "grants": {"OWNER_PASSWORD"},
+        "control-plane": {"FLEET_PASSWORD"},
+        "node": {"WORKER_PASSWORD"},
+        **{name: set() for name in ("worker-1", "worker-2", "sidecar-1", "sidecar-2")},
+    }
+
+
+def test_the_script_gives_each_role_its_password(tmp_path: Path) -> None:
+    """Run with a psql that writes down how it is called."""
+    (tmp_path / "psql").write_text('#!/bin/bash\necho "$* $(cat)" >> "$0.log"\n')
+    (tmp_path / "psql").chmod(0o755)
+    script = COMPOSE["configs"]["passwords"]["content"].replace("$$", "$")
+    passwords = {f"{role}_PASSWORD": f"of the {role.lower()}" for role in ("OWNER", "WORKER", "FLEET")}
+    subprocess.run(["bash", "-c", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin", **passwords}, check=True)
+
+    lines = (tmp_path / "psql.log").read_text().splitlines()
+    assert [re.findall(r"secret=(.*) -d shop alter role (\w+) ", line) for line in lines] == [
+        [(f"of the {role}", f"howdah_{role}")] for role in ("owner", "worker", "fleet")
+    ]
+
+
 def test_files_that_are_mounted_exist() -> None:
     for service in SERVICES.values():
         for volume in service.get("volumes", ()):
@@ -125,6 +159,19 @@ def test_bases_are_pinned_and_stages_exist() -> None:
     for word, rest in DOCKERFILE:
         if word == "COPY" and (found := re.match(r"--from=(\S+)", rest)):
             assert found[1] in stages
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_what_is_installed_is_pinned_with_hashes(file: str) -> None:
+    text = (DEPLOY / file).read_text()
+
+    assert text == content(file), "run scripts/image-pins"
+    assert all("--hash=sha256:" in block for block in pins(text).values())
+    assert needed(FILES[file]) <= set(pins(text))
+    [install] = [rest for word, rest in DOCKERFILE if word == "RUN" and "pip install" in rest]
+    assert f"pip install --require-hashes --no-deps -r deploy/{file}" in install
+    for command in re.findall(r"pip (?:install|wheel) [^&]*", install):
+        assert "--require-hashes" in command or "--no-index" in command, command
 
 
 def test_it_runs_as_nobody_special() -> None:
@@ -168,6 +215,7 @@ def test_every_command_of_the_image_is_installed_from_the_files_copied(tmp_path:
         if word == "COPY" and "--from" not in rest:
             for name in rest.split()[:-1]:
                 copy = shutil.copytree if (DEPLOY.parent / name).is_dir() else shutil.copy
+                (source / name).parent.mkdir(exist_ok=True)
                 copy(DEPLOY.parent / name, source / name)
     [install] = [shlex.split(rest) for word, rest in DOCKERFILE if word == "RUN" and "pip install" in rest]
     projects = [re.sub(r"\[.*\]$", "", each) for each in install if each.startswith(".")]
