@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 import pytest
 
@@ -261,3 +262,86 @@ async def test_a_plain_hook_beside_a_coroutine_may_raise_anything(app, uploads, 
     await drain(app, slots=1)
 
     assert await rows.states() == ["failed", "completed"]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_an_account_kept_in_hooks_cannot_be_overdrawn_by_one_claim(app, uploads, rows, plain):
+    table = app.table("uploads", order_by=["id"])
+
+    class Account:
+        left, least, together, most = 10, 10, 0, 0
+
+        def before_claim(self):
+            return Where("size_mb <= $1", self.left)
+
+        def before_execute(self, record):
+            Account.left -= record["size_mb"]
+            Account.least = min(Account.least, Account.left)
+
+        def after_execute(self, record, outcome):
+            Account.left += record["size_mb"]
+
+    class Plain(Account):
+        def execute(self, record):
+            Account.together += 1
+            Account.most = max(Account.most, Account.together)
+            time.sleep(0.02)
+            Account.together -= 1
+
+    class Async(Account):
+        async def before_execute(self, record):
+            await asyncio.sleep(0.01)
+            Account.before_execute(self, record)
+
+        async def execute(self, record):
+            Account.together += 1
+            Account.most = max(Account.most, Account.together)
+            await asyncio.sleep(0.05)
+            Account.together -= 1
+
+    table.handler(Plain if plain else Async)
+    await rows.add(20, size_mb=4)
+    await drain(app)
+
+    assert await rows.states() == ["completed"] * 20
+    assert Account.least == 2, "two rows of 4 fit into 10"
+    assert (Account.left, Account.most) == (10, 2)
+
+
+async def test_rows_that_never_begin_do_not_stop_the_claims_of_such_a_handler(app, uploads, rows):
+    table = app.table("uploads", order_by=["id"], max_attempts=1)
+
+    class Account:
+        def before_claim(self):
+            return True
+
+        async def before_execute(self, record):
+            if record["n"] % 2:
+                raise ValueError("odd")
+
+        async def execute(self, record): ...
+
+    table.handler(Account)
+    await rows.add(6)
+    await drain(app)
+
+    assert await rows.states() == ["failed", "completed"] * 3
+
+
+async def test_a_condition_without_other_hooks_still_claims_many_rows_at_once(app, uploads, rows):
+    table = app.table("uploads")
+    asked = []
+
+    class Some:
+        def before_claim(self):
+            asked.append(1)
+            return Where("n > 0")
+
+        async def execute(self, record): ...
+
+    table.handler(Some)
+    await rows.add(40)
+    await drain(app)
+
+    assert await rows.states() == ["completed"] * 40
+    assert len(asked) < 15

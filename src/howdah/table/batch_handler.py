@@ -39,6 +39,10 @@ class TableBatchHandler(TableHandler):
     def plain(self) -> bool:  # type: ignore[override]
         return False
 
+    @property
+    def one_by_one(self) -> bool:
+        return False
+
     def read(self, job: Job) -> Any:
         return self.record.read(job)
 

@@ -10,13 +10,12 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, Protocol
+from typing import Any
 
 from howdah import telemetry
 from howdah.errors import ConfigError, Poison
 from howdah.handler import Executor, Handler, check_body, finished, is_unfinished
 from howdah.job import Job
-from howdah.loops import wait_any
 from howdah.outcome import Ack
 from howdah.retry import Retries
 from howdah.store import Transaction
@@ -50,6 +49,8 @@ class TableHandler(Handler):
         self.transactional = transactional
         self.over: list[Callable[[Job, Ack], Awaitable[None]]] = []
         """Called when an attempt has finished, after the user's own hook."""
+        self.begun: list[Callable[[Job], None]] = []
+        """Called when ``before_execute`` of a row has run, in the event loop."""
         self._home: asyncio.AbstractEventLoop | None = None
         self._asked: asyncio.Future[Any] | None = None
         is_class = inspect.isclass(target)
@@ -78,11 +79,11 @@ class TableHandler(Handler):
     def call(self, job: Job, extra: Mapping[str, Any] | None = None) -> Any:
         record = self.record.read(job)
         named = {self._tx: extra["tx"]} if extra and self._tx else {}
-        if not self._has["before_execute"]:
-            return self._execute(record, **named)
-        if self._is_async:
-            return self._prepared(record, named)
-        self._wait_for(self._target.before_execute(record))
+        if self._has["before_execute"]:
+            if self._is_async:
+                return self._prepared(job, record, named)
+            self._wait_for(self._target.before_execute(record))
+        self._begin(job)
         return self._execute(record, **named)
 
     async def after(self, job: Job, ack: Ack) -> None:
@@ -106,6 +107,19 @@ class TableHandler(Handler):
     def gated(self) -> bool:
         """True if it has a ``before_claim`` hook."""
         return self._has["before_claim"]
+
+    @property
+    def one_by_one(self) -> bool:
+        """True if an answer of ``before_claim`` admits one row: other hooks keep account of what rows use."""
+        counts = self._has["before_execute"] or self._has["after_execute"]
+        return self.gated and counts and self.executor != "process"
+
+    def _begin(self, job: Job) -> None:
+        for tell in self.begun:
+            if self._is_async or self._home is None:
+                tell(job)
+            else:
+                self._home.call_soon_threadsafe(tell, job)
 
     def settle(self) -> None:
         """Remember the running event loop: coroutine hooks of thread handlers run in it."""
@@ -158,8 +172,9 @@ class TableHandler(Handler):
         target = self._target
         return target if inspect.isfunction(target) or inspect.ismethod(target) else target.execute
 
-    async def _prepared(self, record: Any, named: Mapping[str, Any]) -> Any:
+    async def _prepared(self, job: Job, record: Any, named: Mapping[str, Any]) -> Any:
         await run_hook(self._target.before_execute, record)
+        self._begin(job)
         return await self._execute(record, **named)
 
     def _wait_for(self, result: Any) -> None:
@@ -245,47 +260,3 @@ async def _in_daemon(function: Callable[[], Any]) -> Any:
 
 async def _await(result: Awaitable[Any]) -> Any:
     return await result
-
-
-Answer = bool | Where
-
-
-class ClaimGate(Protocol):
-    """The hook of a user that decides, before every claim, whether to claim and which rows."""
-
-    async def may_claim(self) -> Answer: ...
-
-
-class ClaimHook:
-    """Runs ``before_claim``, one call at a time. A result after :meth:`interrupt` goes to the next caller."""
-
-    def __init__(self, ask: Callable[[], Awaitable[Answer]]) -> None:
-        self._ask = ask
-        self._asking: asyncio.Task[None] | None = None
-        self._answered = asyncio.Event()
-        self._interrupted = asyncio.Event()
-        self._answer: Answer = False
-
-    def interrupt(self) -> None:
-        """Make :meth:`ask` return now: the worker stops, or there is something new to claim."""
-        self._interrupted.set()
-
-    async def ask(self) -> Answer:
-        """Return the hook's result; false when there is none yet."""
-        self._interrupted.clear()
-        if self._asking is None:
-            self._answered.clear()
-            self._asking = asyncio.create_task(self._find_out(), name="howdah before_claim")
-        if not self._answered.is_set():
-            await wait_any(None, self._answered, self._interrupted)
-        if not self._answered.is_set():
-            return False
-        self._asking = None
-        return self._answer
-
-    async def _find_out(self) -> None:
-        self._answer = False
-        try:
-            self._answer = await self._ask()
-        finally:
-            self._answered.set()

@@ -20,8 +20,8 @@ from howdah.store import Transaction
 from howdah.table.ack import RowAcks, RowOutcome
 from howdah.table.budget import Key
 from howdah.table.claim import ClaimedRows, RowClaims, TableWakeup
+from howdah.table.claim_hook import Admitted, ClaimGate, ClaimHook
 from howdah.table.execution_log import ExecutionLogs
-from howdah.table.handler import ClaimGate, ClaimHook
 from howdah.table.plan import TablePlan
 from howdah.table.rejected import RejectionNotes, split
 from howdah.table.reset import RowResets
@@ -66,6 +66,7 @@ class TableStore:
         self._claiming = RowClaims(plan, self._claims, self.notes, self._release)
         self._resetting = RowResets(plan, self._resets, self.notes, self._outcomes)
         self._claim_hook = ClaimHook(gate.may_claim) if gate else None
+        self.admitted = Admitted(self.wake) if gate and gate.one_by_one else None
         self._held: dict[int, set[Any]] = {}
         self._reserved: set[Key] = set()
         self._claimed = 0
@@ -89,14 +90,20 @@ class TableStore:
         if limit <= 0:
             self.on_limit()
             return []
+        if self.admitted:
+            return []  # until their hooks have run; then it is woken
         answer = await self._claim_hook.ask() if self._claim_hook else True
         if answer is False:
             return []
+        if self.admitted is not None:
+            limit = 1
         rows = await self._claiming.claim(limit, answer if isinstance(answer, Where) else None, worker)
         if self._claiming.more:
             self._wakeup.wake()
         if not rows:
             await self._report_oversized()
+        if self.admitted is not None:
+            self.admitted.add([(row.token, row.id) for row in rows])
         return self._take(rows)
 
     async def ack(self, acks: Sequence[Ack], finished: Sequence[int]) -> list[Ack]:
@@ -133,8 +140,7 @@ class TableStore:
     async def release(self, tokens: Sequence[int]) -> int:
         released, locked = await self._release(self.held(tokens))
         self._claiming.release_later({token for token, _ in locked})
-        for token in tokens:
-            self._held.pop(token, None)
+        self.disown({*tokens})
         return released
 
     async def rest(self) -> None:
@@ -165,11 +171,15 @@ class TableStore:
         """Remove a row that is no longer held; free the reservation of an attempt that never started."""
         if ids := self._held.get(key[0]):
             ids.discard(key[1])
+        if self.admitted is not None:
+            self.admitted.remove(key)
         if unstarted:
             self.free(key)
 
     def disown(self, tokens: Set[int]) -> None:
         """Remove the rows held under these leases: another component tracks them."""
+        if self.admitted is not None:
+            self.admitted.remove_leases(tokens)
         for token in tokens:
             self._held.pop(token, None)
 

@@ -143,6 +143,8 @@ class OpenTableSource:
         handler.settle()
         if plan.budget or handler.gated:
             handler.over.append(self._over)
+        if self.store.admitted is not None:
+            handler.begun.append(self._begun)
         notify = plan.options.notify and context.options.notify
         self._listener = Listener(context.database, channel(plan.table.quoted), self._on_notify) if notify else None
         self._lease = context.options.lease
@@ -170,13 +172,20 @@ class OpenTableSource:
         self._opened.remove(self)
         if self._over in self._handler.over:
             self._handler.over.remove(self._over)
+        if self._begun in self._handler.begun:
+            self._handler.begun.remove(self._begun)
         await self.store.close()
 
     def log(self, job: Job, key: str, command: Sequence[object]) -> ExecutionLogEntry:
         """Begin an entry in the execution logs of a row."""
         return self.store.execution_logs.open(job, key, command)
 
+    def _begun(self, job: Job) -> None:
+        if self.store.admitted is not None:
+            self.store.admitted.remove((job.token, job.id))
+
     async def _over(self, job: Job, _ack: Ack) -> None:
+        self._begun(job)
         self.store.free((job.token, job.id))
         self.store.wake()  # A row that exceeded the budget before may fit now.
 
