@@ -50,13 +50,16 @@ def table() -> None:
 @table.command()
 @click.argument("name")
 @click.option("--sql", "as_sql", is_flag=True, help="Print the statements that add what is missing.")
+@click.option("--concurrently", is_flag=True, help="With --sql: create indexes without locking writes.")
 @click.option("--trigger", is_flag=True, help="Also print the trigger that notifies nodes of new rows.")
 @as_json
 @targeted
-def check(target: Target, name: str, as_sql: bool, trigger: bool, as_json: bool) -> None:
+def check(target: Target, name: str, as_sql: bool, concurrently: bool, trigger: bool, as_json: bool) -> None:
     """Check a table: print what it lacks as a work queue and how to add it. Changes nothing.
 
-    Exits 1 when something is missing or wrong; with --sql only when statements alone cannot put it right.
+    Exits 1 when something is missing or wrong; with --sql only when statements alone cannot put it right. An index
+    that is created plainly locks writes to the table; with --concurrently it does not, but takes longer, and the
+    script must not run in a transaction.
 
     \b
     howdah table check app.uploads
@@ -67,7 +70,8 @@ def check(target: Target, name: str, as_sql: bool, trigger: bool, as_json: bool)
     if as_json:
         dump(report)
     elif as_sql or trigger:
-        click.echo(script(report, findings=as_sql, trigger=trigger), nl=False)
+        text = script(report, findings=as_sql, trigger=trigger)
+        click.echo(ddl.concurrently(text) if concurrently else text, nl=False)
         finish(INCOMPLETE if as_sql and any(not finding.sql for finding in report.findings) else 0)
         return
     else:

@@ -21,6 +21,8 @@ from howdah.table.statement import build, channel, read
 LATELY = 3600.0
 """Seconds for which a rejection is shown; one that persists is recorded again every minute."""
 MOST_SHOWN = 20
+MANY_SCHEDULED = 1000
+"""Rows scheduled for later from which on an index for due rows is wanted."""
 
 
 class TableFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,13 +80,14 @@ class _Examination:
         plan, refused = (None, []) if schema or wrong else await self._plan(table)
         claim = await plan.explain(self._conn) if plan else ClaimPlan([])
         indexes = await self._indexes(table, claim)
+        scheduled = await self._scheduled(table) if plan and not plan.lists_due else []
         names = {row["name"] for row in await self._conn.fetch(read()["check_leaves"], table.oid)}
         if claim.reads_whole(names) and not indexes:
             indexes.append(_unread(table))
         recorded = [] if schema else await problems(self._conn, table, self._database.schema)
         return TableReport(
             table=str(table),
-            findings=[*schema, *wrong, *refused, *indexes, *await self._wake(table), *recorded],
+            findings=[*schema, *wrong, *refused, *indexes, *scheduled, *await self._wake(table), *recorded],
             reads=claim.indexes,
             trigger=ddl.trigger(table, self._columns),
         )
@@ -178,10 +181,8 @@ class _Examination:
 
     async def _indexes(self, table: Relation, claim: ClaimPlan) -> list[TableFinding]:
         columns, found = self._columns, []
-        known = {
-            *table.attributes,
-            *(name for _, name in columns.items()),
-        }  # Without the missing columns there is nothing to explain.
+        # Without the missing columns there is nothing to explain.
+        known = {*table.attributes, *(name for _, name in columns.items())}
         order = ddl.claim_order(self._options, known)
         if any(key.column not in known for key in order):
             return []
@@ -206,6 +207,17 @@ class _Examination:
             fix = "add one, or every search for them reads all waiting rows"
             found.append(TableFinding(where="index for cancels", what=what, fix=fix, sql=[sql]))
         return found
+
+    async def _scheduled(self, table: Relation) -> list[TableFinding]:
+        """Return the missing index for due rows, if many rows are scheduled for later."""
+        columns = self._columns
+        names = {**dict(columns.items()), "namespace": table.namespace, "table": table.name, "alias": table.alias}
+        if not await self._conn.fetchval(build("check_scheduled", names), MANY_SCHEDULED):
+            return []
+        sql = ddl.scheduled_index(table.quoted, await self._free_name(table, "scheduled"), columns)
+        what = f"{MANY_SCHEDULED:,} or more rows of table {table} are scheduled for later; no index finds the due ones"
+        fix = "add one, or every claim reads all waiting rows"
+        return [TableFinding(where="index for scheduled rows", what=what, fix=fix, sql=[sql])]
 
     async def _usable(self, table: Relation) -> list[ddl.Index]:
         return [ddl.Index(*row) for row in await self._conn.fetch(read()["check_indexes"], table.oid)]

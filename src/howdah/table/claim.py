@@ -20,6 +20,8 @@ from howdah.table.statement import Where
 
 log = logging.getLogger("howdah")
 
+MOST_LISTED = 1000
+"""Due rows listed before a claim, if others are scheduled for later; if more are due, the claim reads in its order."""
 ROUNDS = 20
 """Times a claim searches beyond rejected rows before it returns."""
 RECONSIDERED = 10
@@ -87,11 +89,16 @@ class RowClaims:
     # ---------------------------------------------------------------- claiming
 
     async def _take(self, most: int, extra: Where | None, name: str, timeout: float | None) -> tuple[list[Any], int]:
-        self._newest = token = await self._session.fetchval(self._plan.sql["next_token"], self._newest)
         self.more = refused = False
+        due = await self._list_due(most, extra, timeout) if self._plan.lists_due else None
+        if due is not None and not due:
+            return [], 0
+        self._newest = token = await self._session.fetchval(self._plan.sql["next_token"], self._newest)
         try:
             try:
-                return await self._once(most, extra, name, token, timeout=timeout), token
+                rows = await self._once(most, extra, name, token, due and due[: 2 * most], timeout)
+                self.more = due is not None and len(rows) < most and len(due) > 2 * most
+                return rows, token
             except Exception as error:
                 if not is_rejection(error):
                     raise
@@ -102,6 +109,14 @@ class RowClaims:
             if refused or isinstance(error, UNCERTAIN):
                 self.release_later({token})
             raise
+
+    async def _list_due(self, most: int, extra: Where | None, timeout: float | None) -> list[Any] | None:
+        """Return the due rows in the order of the claim, or ``None`` if the claim can as well read all waiting rows."""
+        statement, values = self._plan.list_due(extra)
+        most = max(most, MOST_LISTED)
+        found = await self._session.fetch(statement, most, None, None, self._rejected.ids(), *values, timeout=timeout)
+        ids = found[0]["ids"]
+        return None if ids is None or len(ids) >= most else [self._plan.id(id) for id in ids]
 
     async def _once(
         self,

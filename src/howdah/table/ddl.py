@@ -57,6 +57,12 @@ class Index(NamedTuple):
         found = set(re.findall(r"'((?:''|[^'])*)'", re.sub(r'"(?:""|[^"])*"', "", self.predicate or "")))
         return found.issuperset(states) and found <= LIVE
 
+    def finds_due(self, columns: Columns) -> bool:
+        """Return whether the due rows can be read in it without those that are scheduled for later."""
+        return self.columns[:1] == [columns.process_after] and self.holds(
+            WAITING, columns.state, columns.process_after, *self.columns
+        )
+
 
 def declared(role: str) -> tuple[str, str | None]:
     """Return the type of a column of the contract, and its default if it needs one.
@@ -100,6 +106,11 @@ def create(options: TableOptions) -> list[str]:
 def waiting_index(table: str, name: str, columns: Columns, order: Sequence[Key]) -> str:
     """Return the index for claims: waiting rows, in the order of the claim."""
     return _index(table, name, order, _waits(columns))
+
+
+def scheduled_index(table: str, name: str, columns: Columns) -> str:
+    """Return the index for finding due rows beside many that are scheduled for later."""
+    return _index(table, name, [Key(columns.process_after)], _waits(columns))
 
 
 def processing_index(table: str, name: str, columns: Columns) -> str:
@@ -186,6 +197,11 @@ def trigger(table: Relation, columns: Columns) -> str:
 def script(statements: Sequence[str]) -> str:
     """Join statements to one script."""
     return "".join(f"{each};\n" for each in statements)
+
+
+def concurrently(text: str) -> str:
+    """Change a script so that its indexes are created without locking writes; not possible on partitioned tables."""
+    return re.sub(r"(?m)^(create (?:unique )?index) (?=if not exists)", r"\1 concurrently ", text)
 
 
 def remark(text: str) -> str:

@@ -14,8 +14,9 @@ from howdah.errors import ConfigError
 from howdah.postgres.sql import identifier
 from howdah.table.budget import Budget, BudgetUse
 from howdah.table.contract import Relation, check, look_up, refuse
+from howdah.table.ddl import Index
 from howdah.table.options import TableOptions
-from howdah.table.statement import Where, build, conjunction
+from howdah.table.statement import Where, build, conjunction, read
 
 log = logging.getLogger("howdah")
 
@@ -83,6 +84,8 @@ class TablePlan:
         record = options.reader.select(view, columns)
         self.sql["read_records"] = build("read_records", self._names, **({} if record is None else {"record": record}))
         self._claims: dict[tuple[str, ...], str] = {}
+        self.lists_due = False
+        """True if an index finds the due rows without reading those that are scheduled for later."""
 
     @classmethod
     async def make(cls, conn: Any, options: TableOptions, schema: str) -> TablePlan:
@@ -94,6 +97,8 @@ class TablePlan:
             wrong += _check_budget(options.budget, table)
         refuse(str(table), wrong)
         plan = cls(options, table, view, schema)
+        indexes = [Index(*row) for row in await conn.fetch(read()["check_indexes"], table.oid)]
+        plan.lists_due = any(index.finds_due(options.columns) for index in indexes)
         await plan._try(conn)
         return plan
 
@@ -111,18 +116,19 @@ class TablePlan:
         """Return the claim statement and the values of its conditions; ``only``: among these rows."""
         wheres = self._wheres(extra)
         text, values = conjunction(wheres, OWN)
+        listed = {}
         if only is not None:
             values.append(list(only))
-            text += self._among(OWN + len(values))
+            listed["listed"] = f"${OWN + len(values)}::pg_catalog.{identifier(self._id_type)}[]"
         within, sums, fits, left = self.budget_use.within(OWN + len(values)) if self.budget_use else ("", "", "", [])
         key = ("" if only is None else "only", *(where.text for where in wheres))
         if key not in self._claims:
             if len(self._claims) > 100:  # A hook that returns ever new conditions must not fill the memory.
                 self._claims.clear()
             costs = self.budget_use.costs() if self.budget_use else ""
-            self._claims[key] = build(
-                "claim", self._names, where=text + within, order=self._order, costs=costs, sums=sums, fits=fits
-            )
+            fragments = {"where": text + within, "order": self._order, "costs": costs, "sums": sums, "fits": fits}
+            verb = "claim" if only is None else "claim_listed"
+            self._claims[key] = build(verb, self._names, **fragments, **listed)
         return self._claims[key], values + left
 
     def due(self, extra: Where | None) -> tuple[str, list[Any]]:
@@ -130,6 +136,11 @@ class TablePlan:
         text, values = conjunction(self._wheres(extra), OWN)
         within, _, _, left = self.budget_use.within(OWN + len(values)) if self.budget_use else ("", "", "", [])
         return build("due", self._names, where=text + within, order=self._order), values + left
+
+    def list_due(self, extra: Where | None) -> tuple[str, list[Any]]:
+        """Return the statement that lists the due rows if others are scheduled for later, and its values."""
+        text, values = conjunction(self._wheres(extra), OWN)
+        return build("list_due", self._names, where=text, order=self._order), values
 
     def silent(self, only: Sequence[Any] | None) -> tuple[str, list[Any]]:
         """Return the statement that finds silent rows, and the values of the table's own condition."""
