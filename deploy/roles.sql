@@ -67,9 +67,10 @@ begin
     revoke all on all functions in schema howdah from public, howdah_worker, howdah_fleet, howdah_enqueue, howdah_read;
     grant usage on schema howdah to howdah_worker, howdah_fleet, howdah_enqueue, howdah_read;
 
-    -- Creating and dropping partitions, enqueueing, and pruning the audit log run with the privileges of the owner.
+    -- Creating and dropping partitions, pruning, and enqueueing run with the privileges of the owner.
     alter function howdah.grow security definer;
     alter function howdah.prune_partition security definer;
+    alter function howdah.prune_rows security definer;
     alter function howdah.enqueue security definer;
     alter function howdah.prune_audit security definer;
 
@@ -85,6 +86,11 @@ begin
     end if;
     if to_regproc('howdah.jobs_of') is not null then                    -- since 0.3
         grant execute on function howdah.jobs_of, howdah.has_many_partitions to howdah_read;
+    end if;
+    if to_regclass('howdah.upkeep') is not null then                    -- since 0.3; parts of grow, prune_partition and prune_rows
+        revoke execute on function howdah.await_unlocked, howdah.copy_kept, howdah.detach_partition, howdah.drop_pruned,
+            howdah.index_finished, howdah.is_indexed, howdah.lock_holders, howdah.note_blocked, howdah.prunable
+            from howdah_worker, howdah_fleet;
     end if;
 
     grant select, insert, update, delete on all tables in schema howdah to howdah_worker, howdah_fleet;
@@ -109,6 +115,9 @@ begin
     revoke insert, update, delete on howdah.event, howdah.consumer, howdah.consumer_partition, howdah.checkpoint, howdah.parked,
         howdah.leader, howdah.declaration from howdah_fleet;
     revoke insert, update, delete on howdah.server_run from howdah_worker, howdah_fleet;
+    if to_regclass('howdah.upkeep') is not null then                    -- since 0.3
+        revoke insert, update, delete on howdah.upkeep from howdah_worker, howdah_fleet;
+    end if;
     revoke insert, update, delete on howdah.webhook, howdah.webhook_declaration, howdah.notice, howdah.queue_mark,
         howdah.queue_stuck from howdah_fleet;
     revoke all on howdah.api_token, howdah.login from howdah_worker;

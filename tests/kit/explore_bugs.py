@@ -120,10 +120,8 @@ BUGS = [
         against=["ack", "handle"],
         function="prune_partition",
         changes=[
-            (
-                "or d.finished_at >= case d.state when 'd' then done_before else failed_before end",
-                "or (d.state <> 'd' and d.finished_at >= failed_before)",
-            )
+            ("where d.id is null or d.finished_at >=", "where d.finished_at >="),
+            ("d.finished_at >= $3 and d.finished_at >= $1 and d.state = 'd'", "false"),
         ],
     ),
     Bug(

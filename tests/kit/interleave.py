@@ -125,16 +125,23 @@ async def meet(three: ThreeConnections, first: Operation, second: Operation, *, 
 
 
 async def _waits(three: ThreeConnections, running: asyncio.Future[Any]) -> bool:
-    """Whether the second waits for the first; it either does, or gets through without it."""
+    """Whether the second waits for the first, in the lock queue or beside it; it either does, or gets through."""
     pids = three.one.get_server_pid(), three.other.get_server_pid()
     until = asyncio.get_running_loop().time() + EVENTUALLY_TIMEOUT
     while not running.done():
-        if await three.watch.fetchval("select $1 = any(pg_blocking_pids($2))", *pids):
+        if await three.watch.fetchval(WAITS, *pids):
             return True
         if asyncio.get_running_loop().time() > until:
             raise AssertionError("the second neither waits for the first nor comes to an end")
         await asyncio.wait([running], timeout=0.002)
     return False
+
+
+WAITS = """
+select $1 = any(pg_blocking_pids($2))
+    or exists (select from pg_stat_activity a where a.pid = $2 and a.wait_event = 'PgSleep')
+"""
+"""Whether $2 waits for $1; maintenance waits beside the lock queue, asleep, so that no session waits behind it."""
 
 
 class Interleavings:

@@ -27,6 +27,7 @@ CHECKS = [
     "horizon",
     "vacuum",
     "partitions",
+    "upkeep",
     "connections",
     "nodes",
     "leases",

@@ -210,6 +210,30 @@ async def test_many_jobs_outside_the_partitions(database: Database, conn: Any, m
     assert found == ["ok", "warn"]
 
 
+async def test_who_keeps_partitions_from_being_created(
+    database: Database, conn: Any, direct: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await conn.execute("select howdah.grow(), setval('howdah.job_id', 3500000)")
+    [before] = await examine(database, "upkeep")
+    dump = await direct.connect("dump")
+    holder = pid(dump)
+    await dump.execute("begin")
+    await dump.execute("select from howdah.job")
+    assert await conn.fetchval("select howdah.grow()") == 0
+    [held] = await examine(database, "upkeep")
+    monkeypatch.setattr(doctor_storage, "STALLED", 0.0)
+    [stalled] = await examine(database, "upkeep")
+    await dump.execute("commit")
+    dump.terminate()
+    assert await conn.fetchval("select howdah.grow()") > 0
+    [after] = await examine(database, "upkeep")
+
+    assert before.verdict == after.verdict == "ok"
+    assert (held.verdict, stalled.verdict) == ("warn", "bad")
+    assert held.fact.startswith("partitions could not be created for ")
+    assert held.fact.endswith(f"process {holder} (howdah dump) held their tables")
+
+
 def pid(conn: Any) -> int:
     return int(conn.get_server_pid())
 

@@ -106,9 +106,11 @@ def prune(target: Target, yes: bool, as_json: bool) -> None:
     with spinner(), acting_as(person()):
         pruned = run(delete_old(target.database(), retention))
     if as_json:
-        dump(asdict(pruned))
+        dump({key: value for key, value in asdict(pruned).items() if value is not None})
     else:
         click.echo(f"pruned {pruned.jobs:,} jobs, {pruned.partitions} whole partitions among them")
+    if pruned.held_by:
+        click.echo(f"partitions could not be dropped: {pruned.held_by} holds their tables", err=True)
 
 
 def describe_retention(retention: Retention) -> str:

@@ -68,14 +68,15 @@ DEFAULT_RETENTION = Retention()
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The result of a prune."""
+    """The result of a prune. ``held_by``: a transaction that kept partitions from being dropped."""
 
     partitions: int
     jobs: int
+    held_by: str | None = None
 
 
 class Pruner:
-    """Deletes data past its retention in small steps. Safe on every node at once.
+    """Deletes data past its retention in small steps. Safe on every node at once; one at a time drops partitions.
 
     ``audited``: record what is deleted in the audit log, in the transaction of the deletion; for the command.
     """
@@ -106,11 +107,12 @@ class Pruner:
                 pass
             while await conn.fetchval(self._sql["prune_lanes"], FEW_QUEUES, BATCH, __version__, timeout=120) == BATCH:
                 pass
+            held_by = await conn.fetchval(self._sql["prune_blocked"])
         finally:
             conn.terminate()
         if partitions or jobs:
             telemetry.emit("prune.done", partitions=partitions, jobs=jobs)
-        return Pruned(partitions, jobs)
+        return Pruned(partitions, jobs, held_by)
 
     def _by(self) -> tuple[str | None, ...]:
         """Return the actor and the request for the audit; none when a node prunes by itself."""
@@ -126,4 +128,4 @@ class Pruner:
             dropped = await conn.fetchval(self._sql["prune_partition"], *keep, *by, timeout=300)
             return None if dropped is None else int(dropped)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError, asyncpg.UndefinedTableError):
-            return None  # the last: another node dropped the partition while this one waited for its lock
+            return None  # another node is at it

@@ -66,6 +66,7 @@ class Doctor:
             ("horizon", storage.horizon),
             ("vacuum", storage.vacuum),
             ("partitions", storage.partitions),
+            ("upkeep", storage.upkeep),
             ("connections", server.connections),
             ("nodes", work.nodes),
             ("leases", work.leases),

@@ -46,6 +46,9 @@ MUCH_KEPT = 10 * 2**30
 """Bytes of WAL a replication slot may keep."""
 MANY_DEAD = 100_000
 MANY_UNOWNED = 1_000_000
+STALLED = 86400.0
+"""Seconds without a success after which upkeep is reported as a problem."""
+RETRIED = {"grow": "workers try again every 5 seconds", "prune": "workers try again every hour, `howdah prune` at once"}
 BLOATED = 256 * 2**20
 """Size in bytes below which a table with short-lived rows is never reported."""
 ROW = 4000
@@ -232,6 +235,19 @@ class StorageDoctor:
             fact = f"more than {MANY_UNOWNED:,} jobs in the default partition"
             return [warn("partitions", fact, "keep a worker running: it prunes them row by row")]
         return [ok("partitions", f"{ahead}; jobs in the default one: {row['unowned']:,}")]
+
+    async def upkeep(self) -> list[Finding]:
+        """Check that partitions can be created and dropped, and name the transaction that prevents it."""
+        findings = []
+        for row in await self._fetch("upkeep"):
+            what = "created" if row["task"] == "grow" else "dropped"
+            fact = (
+                f"partitions could not be {what} for {span(row['blocked'])}: at the last try, {span(row['tried'])} ago,"
+                f" {row['holder'] or 'another transaction'} held their tables"
+            )
+            judge = bad if row["blocked"] > STALLED else warn
+            findings.append(judge("upkeep", fact, f"wait until it has ended, or end it; {RETRIED[row['task']]}"))
+        return findings or [ok("upkeep", "no transaction kept partitions from being created or dropped")]
 
 
 def _holder(row: Any) -> Finding:
