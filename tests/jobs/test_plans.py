@@ -143,7 +143,9 @@ async def test_ack_in_a_transaction(measure):
 
 async def test_ack_of_a_batch_in_a_transaction(measure):
     n = len(IDS)
-    seen = await measure("ack_batch", NODE, [TOKEN], *map(array, (IDS, [1] * n, [5] * n)), [], [], [], before=LEASED)
+    seen = await measure(
+        "ack_batch", NODE, [TOKEN], [n], *map(array, (IDS, [1] * n, [5] * n)), [], [], [], before=LEASED
+    )
     assert seen.walked == {}
     assert seen.pages < 20 * n
 

@@ -65,6 +65,7 @@ CALLS = {
         "ack_batch",
         NODE,
         IDS,
+        ONES,
         *map(array, (IDS, ONES, ONES)),
         [],
         [f"key {id}" for id in IDS],

@@ -203,7 +203,7 @@ def acking_in_batch(*numbers: int) -> Any:
         keyed = [job for job in jobs if job.key is not None]
         columns = ([job.id for job in jobs], [job.attempt for job in jobs], [1] * len(jobs))
         keys = ([job.key for job in keyed], [job.id for job in keyed])
-        given = (prepared.node, [prepared.token], *map(array, columns), [], *keys)
+        given = (prepared.node, [prepared.token], [len(jobs)], *map(array, columns), [], *keys)
         async with conn.transaction():
             held = await conn.fetch(STATEMENTS["ack_batch"], *given)
             left = {row["id"] for row in await conn.fetch(STATEMENTS["left_jobs"], [prepared.token])}
@@ -256,7 +256,7 @@ async def pause(_ground: PreparedJobs, conn: Any) -> bool:
 OK, FAILED, RETRY = Outcome.OK, Outcome.FAILED, Outcome.RETRY
 EVERY_KIND = {4: FAILED, 5: RETRY, 6: Outcome.SNOOZED, 7: Outcome.RELEASED}
 IN_TRANSACTION = {"lease": "key share", "4": "update"}
-IN_BATCH = {"lease": "key share", "4": "update", "5": "update", "6": "update"}
+IN_BATCH = {"lease": "no key update", "4": "update", "5": "update", "6": "update"}
 SEEN = {0: "failed", 1: "done", 2: "failed", 6: "queued", 9: "queued"}
 """What is deleted; 6 was seen before it was claimed."""
 LEASED, OVER, RUN = {"lease": "update"}, {"0": "update", "2": "update"}, {"run": "update"}

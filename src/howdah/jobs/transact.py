@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -77,13 +78,14 @@ class TransactionalAck:
 
     async def _record(self, conn: Any, acks: Sequence[Ack]) -> list[Ack]:
         """Record successes; return those whose lease is lost."""
-        tokens = list({ack.job.token for ack in acks})
+        tokens = Counter([ack.job.token for ack in acks])
         keyed = [ack.job for ack in acks if ack.job.key is not None]
         results = [None if ack.result is None else ack.result.decode() for ack in acks]
         rows = await conn.fetch(
             self._sql["ack_batch"],
             self._node,
-            tokens,
+            list(tokens),
+            list(tokens.values()),
             array([ack.job.id for ack in acks]),
             array([ack.job.attempt for ack in acks]),
             array([ack.took for ack in acks]),
@@ -94,5 +96,5 @@ class TransactionalAck:
         held = {row["token"] for row in rows}
         left: set[tuple[int, int]] = set()
         if len(held) == len(tokens):
-            left = {(row["token"], row["id"]) for row in await conn.fetch(self._sql["left_jobs"], tokens)}
+            left = {(row["token"], row["id"]) for row in await conn.fetch(self._sql["left_jobs"], list(tokens))}
         return [ack for ack in acks if ack.job.token not in held or (ack.job.token, ack.job.id) in left]

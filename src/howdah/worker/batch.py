@@ -57,9 +57,11 @@ class BatchRun:
             part = parts.pop()
             call = BatchCall(part, self._tools)
             await call.run()
-            ended = {(ack.job.token, ack.job.id) for ack in call.acks}
-            over = [each for each in part if each.finished or (each.job.token, each.job.id) in ended]
-            rest = [each for each in part if not each.finished and (each.job.token, each.job.id) not in ended]
+            over, rest = part, []
+            if len(call.acks) < len(part):
+                ended = {(ack.job.token, ack.job.id) for ack in call.acks}
+                rest = [each for each in part if not each.finished and (each.job.token, each.job.id) not in ended]
+                over = [each for each in part if each.finished or (each.job.token, each.job.id) in ended]
             self._report(over, call.acks)
             if call.raised and len(rest) > 1:
                 half = len(rest) // 2
