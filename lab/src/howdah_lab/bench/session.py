@@ -29,7 +29,7 @@ WARM_UP = 2000
 """Jobs before the measurement, at most: connections are opened, statements prepared, code compiled."""
 QUERY_TIMEOUT = 300.0
 """Seconds; a history of millions of jobs is one statement."""
-EFFECTIVE = ("insert", "transact")
+EFFECTIVE = ("insert", "transact", "batch")
 """Kinds of handlers that write."""
 EFFECTS = "create table bench_effect (job text not null)"
 

@@ -29,8 +29,9 @@ class System(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     settings: str
     """Settings that differ from its defaults, with the reasons."""
     kinds: frozenset[str]
-    """Kinds of handlers it has: nothing, pause, plain, insert, transact, value, failing, probe; `later` if jobs can be
-    scheduled, `history` if finished jobs are kept; shapes of load it is measured in: singles, queues, keys, large."""
+    """Kinds of handlers it has: nothing, pause, plain, insert, transact, batch, value, failing, probe; `later` if jobs
+    can be scheduled, `history` if finished jobs are kept; shapes of load it is measured in: singles, queues, keys,
+    large."""
     left: str
     """SQL, or commands of Redis separated by semicolons: how many jobs are not finished. Zero stops the clock."""
     done: str | None = None

@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 
 import kit
-from howdah import Backoff, Howdah, Transaction, WorkerOptions, current_job, telemetry
+from howdah import Backoff, Howdah, Job, Transaction, WorkerOptions, current_job, telemetry
 from howdah.cli.worker import NodeProcess
 from howdah.observe import logs, tracing
 from howdah.postgres import sql
@@ -42,6 +42,21 @@ async def transact(tx: Transaction, user_id: int, email: str, template: str, num
     await tx.execute(INSERT, current_job().id)
 
 
+@app.task(transactional=True, batch=500)
+async def batch(
+    tx: Transaction,
+    user_id: list[int],
+    email: list[str],
+    template: list[str],
+    number: list[int],
+    tags: list[list[str]],
+    jobs: list[Job],
+) -> None:
+    for _ in jobs:
+        kit.start()
+    await tx.executemany(INSERT, [(job.id,) for job in jobs])
+
+
 @app.task
 async def value(user_id: int, email: str, template: str, number: int, tags: list[str]) -> dict[str, int]:
     kit.start()
@@ -60,7 +75,7 @@ async def probe(began: float) -> None:
     kit.probe(began)
 
 
-TASKS = {task.kind: task for task in (nothing, pause, plain, insert, transact, value, failing, probe)}
+TASKS = {task.kind: task for task in (nothing, pause, plain, insert, transact, batch, value, failing, probe)}
 
 
 def job_of(kind, args, options):
