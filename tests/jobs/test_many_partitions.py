@@ -131,3 +131,59 @@ async def test_only_the_partitions_of_the_jobs_are_locked(app, database, task, s
             assert few == (partitions > 16), f"{name} locks {locked} partitions; a few of them are planned all together"
     finally:
         await session.close()
+
+
+async def enqueue_in(task, conn, partition: int, count: int = 1) -> list[int]:
+    """Enqueue jobs one at a time with ids in this partition."""
+    used = await conn.fetchval("select count(*) from howdah.job")
+    await conn.execute(f"select setval('howdah.job_id', {FIRST + partition * SIZE + used})")
+    return [(await task.enqueue(n)).id for n in range(count)]
+
+
+async def test_jobs_are_claimed_in_order_whatever_partition_they_are_in(task, store, conn, partitions):
+    ids: list[int] = []
+    for partition in (3, 3, 3, 1, 3, 0, 3, 3, 4, 4, 3, 1):
+        ids += await enqueue_in(task, conn, partition, 2)
+
+    claimed: list[int] = []
+    while some := await store.claim(3, {}):
+        claimed += [job.id for job in some]
+        assert [job.args["n"] for job in some] == [ids.index(job.id) % 2 for job in some]
+
+    assert claimed == ids
+
+
+async def test_a_run_over_the_border_of_two_partitions_is_claimed(app, task, store, conn, partitions):
+    [first] = await enqueue_in(task, conn, 2)
+    await conn.execute(f"select setval('howdah.job_id', {FIRST + 500 + 2 * SIZE - 5})")
+    ids = [each.id for each in await app.enqueue_many(task.job(n) for n in range(10))]
+    last = await enqueue_in(task, conn, 2)
+
+    assert [[job.id for job in await store.claim(most, {})] for most in (1, 20, 20)] == [[first], [*ids, *last], []]
+
+
+async def test_a_claim_locks_only_the_partition_of_its_jobs(task, store, conn, partitions):
+    ids = await enqueue_in(task, conn, 3, 4)
+    assert [[job.id for job in await store.claim(1, {})] for _ in "12"] == [ids[:1], ids[1:2]]
+
+    async with store._claims.use() as session, session.transaction():
+        statement = store._claimer._claims._statement or STATEMENTS["claim"]
+        rows = await session.fetch(statement, ["default"], [9], 9, NODE, 30.0, ["note"], 9, "{}", 0)
+        locked = await session.fetchval(LOCKED)
+
+    assert [row["id"] for row in rows] == ids[2:]
+    assert locked == (1 if partitions > 16 else partitions + 5)
+
+
+async def test_claims_go_on_when_their_partition_is_pruned(task, store, conn, partitions):
+    [old, _] = await enqueue_in(task, conn, 1, 2)
+    for _ in "12":
+        [job] = await store.claim(1, {})
+        await store.ack([Ack(job, Outcome.OK, 1)], [job.token])
+    [kept] = await enqueue_in(task, conn, 1)
+    await enqueue_in(task, conn, 4)
+    while await conn.fetchval("select howdah.prune_partition(now() + interval '1 day', now())") is not None:
+        pass
+    assert await conn.fetchval("select count(*) from howdah.job where id = $1", old) == 0
+
+    assert (await claim_all(store))[0].id == kept

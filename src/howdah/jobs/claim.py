@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from howdah.job import Job
 from howdah.jobs.hold import Holds
+from howdah.jobs.partition import PartitionedClaim
 from howdah.jobs.scope import EXPENSIVE, FEW, ClaimScope
 from howdah.jobs.wakeup import SharedConnections, Wakeup
 from howdah.postgres.database import UNCERTAIN, Session
@@ -29,6 +30,7 @@ class Claimer:
         self,
         session: Session,
         sql: Mapping[str, str],
+        claims: PartitionedClaim,
         node: int,
         scope: ClaimScope,
         wakeup: Wakeup,
@@ -39,6 +41,7 @@ class Claimer:
     ) -> None:
         self._session = session
         self._sql = sql
+        self._claims = claims
         self._node = node
         self._scope = scope
         self._wakeup = wakeup
@@ -96,8 +99,7 @@ class Claimer:
         began, scope = time.monotonic(), self._scope
         runs, arrival = min(limit, self._runs), scope.arrival
         try:
-            rows = await self._session.fetch(
-                self._sql["claim"],
+            rows = await self._claims.fetch(
                 queues,
                 [room.get(queue, limit) for queue in queues],
                 limit,
@@ -123,7 +125,8 @@ class Claimer:
                 lowest[queue] = p
                 scope.advance(queue, p, rid)
             jobs.append(Job(id, queue, kind, attempt, max_attempts, token, args, key, timeout, meta, trace, waited))
-        scope.examine(queues, room, limit, jobs, full=locked >= runs or len(jobs) == limit)
+        full = self._claims.partial or locked >= runs or len(jobs) == limit
+        scope.examine(queues, room, limit, jobs, full=full)
         took = time.monotonic() - began
         slow = took > SLOW + SLOW_PER_QUEUE * len(queues) + SLOW_PER_JOB * len(jobs)
         if not jobs:
@@ -152,6 +155,7 @@ class Claimer:
         """Drop what was seen through a replaced connection: the next one may lead to another server."""
         self._scope.clear()
         self._scope.arrival = 0
+        self._claims.forget()
         self._slow = None
 
     async def _release_unconfirmed(self) -> None:

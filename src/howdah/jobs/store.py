@@ -12,6 +12,7 @@ from howdah.jobs.ack import AckRecorder
 from howdah.jobs.claim import Claimer
 from howdah.jobs.hold import Holds
 from howdah.jobs.labels import expand, had
+from howdah.jobs.partition import PartitionedClaim
 from howdah.jobs.scope import ClaimScope
 from howdah.jobs.transact import TransactionalAck
 from howdah.jobs.wakeup import SharedConnections, Wakeup, channel
@@ -65,8 +66,9 @@ class JobStore:
         self._wakeup = Wakeup(self._claims, self._sql, scope.named, poll=poll, deaf=lambda: self.deaf)
         self._holds = Holds(self._acks, self._sql, kinds)
         self._recorder = AckRecorder(self._acks, self._sql, self._wakeup.expect, self._holds)
+        claims = PartitionedClaim(self._claims, self._sql, database.schema)
         self._claimer = Claimer(
-            self._claims, self._sql, node, scope, self._wakeup, self._holds, lease=lease, shared=shared
+            self._claims, self._sql, claims, node, scope, self._wakeup, self._holds, lease=lease, shared=shared
         )
 
     @property

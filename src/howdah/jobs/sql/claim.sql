@@ -17,11 +17,14 @@
 -- queue: a join with arrays would compare each with each, since a generic plan expects them to be short.
 -- OFFSET 0 keeps the planner from joining in another order.
 --
+-- Where there are many partitions, the caller replaces the table job by one of them, and lets `outside` be true for runs that
+-- are not in it (howdah.jobs.partition): the plan then names no other partition.
+--
 -- The claim itself commits asynchronously: a claim that a crash forgets is a job that is still queued.
 -- ctid is safe here and only here: SKIP LOCKED never waits, so no row can move between lock and delete.
 
 with pick as materialized (
-    select x.at, x.n, q.place, q.room, row_number() over () as pos
+    select x.at, x.n, x.outside, q.place, q.room, row_number() over () as pos
     from set_config('synchronous_commit', 'off', true)
     cross join lateral (
         select u.*, $8::jsonb -> u.queue as marks
@@ -32,7 +35,7 @@ with pick as materialized (
         select distinct l.priority from {schema}.lane l where l.queue = q.queue order by l.priority desc
     ) lane
     cross join lateral (
-        select r.ctid as at, r.hi - r.lo as n
+        select r.ctid as at, r.hi - r.lo as n, false as outside
         from {schema}.ready r
         where r.queue = q.queue
           and r.priority = lane.priority
@@ -48,11 +51,12 @@ with pick as materialized (
     limit $7::int
 ),
 fit as materialized (
-    -- k jobs of each run: within the room of its queue, then within what is wanted
+    -- k jobs of each run: within the room of its queue, then within what is wanted; none after a run that is outside
     select at, n, greatest(0, least(k, $3::int - (sum(k) over (order by pos rows unbounded preceding) - k)))::int as k
     from (
         select at, n, pos,
-            greatest(0, least(n, room - (sum(n) over (partition by place order by pos rows unbounded preceding) - n))) as k
+            case when bool_or(outside) over (order by pos rows unbounded preceding) then 0
+            else greatest(0, least(n, room - (sum(n) over (partition by place order by pos rows unbounded preceding) - n))) end as k
         from pick
     ) y
 ),
