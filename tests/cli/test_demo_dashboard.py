@@ -5,29 +5,39 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import stat
 from pathlib import Path
 
 import httpx2 as httpx
 
 from kit.command import Command, eventually
 
-ADDRESS = re.compile(r"dashboard  ?(http://127\.0\.0\.1:\d+/dashboard/)")
+ADDRESS = re.compile(r"dashboard  ?(http://127\.0\.0\.1:\d+/dashboard/)\?key=([\w-]+)")
 HTTP_TIMEOUT = 60.0
 
 
-def address(command: Command) -> str:
-    """Where it says its dashboard is."""
+def entered(command: Command) -> tuple[str, httpx.Client]:
+    """Where it says its dashboard is, and a client that followed the link."""
     found = eventually(lambda: ADDRESS.search(command.output) or command.process.poll() is not None)
     assert isinstance(found, re.Match), command.output
-    return found[1]
+    browser = httpx.Client(timeout=HTTP_TIMEOUT, trust_env=False)
+
+    def enter() -> bool:
+        try:
+            return browser.get(f"{found[1]}?key={found[2]}").status_code == 303
+        except httpx.TransportError:
+            return False
+
+    eventually(enter)
+    return found[1], browser
 
 
-def page(url: str) -> str:
+def page(browser: httpx.Client, url: str) -> str:
     """What is there, once somebody answers."""
 
     def ask() -> str | None:
         try:
-            answer = httpx.get(url, timeout=HTTP_TIMEOUT, follow_redirects=True)
+            answer = browser.get(url, follow_redirects=True)
         except httpx.TransportError:
             return None
         assert answer.status_code == 200, answer.text
@@ -37,36 +47,34 @@ def page(url: str) -> str:
     return output
 
 
-def enqueue(url: str, **arguments: str) -> httpx.Response:
+def enqueue(browser: httpx.Client, url: str, **arguments: str) -> httpx.Response:
     """Enqueue by the form, as a browser would."""
     origin = url.removesuffix("/dashboard/")
-    return httpx.post(
-        f"{url}enqueue", data={"sure": "yes", **arguments}, headers={"Origin": origin}, timeout=HTTP_TIMEOUT
-    )
+    return browser.post(f"{url}enqueue", data={"sure": "yes", **arguments}, headers={"Origin": origin})
 
 
 def test_the_demo_says_first_where_its_dashboard_is_and_shows_the_whole_shop_there() -> None:
     with Command("demo") as demo:
-        url = address(demo)
+        url, browser = entered(demo)
         assert "enqueued" not in demo.output[: demo.output.index(url)]
         demo.says("s  enqueued", 30)
 
         for way in (url, url.removesuffix("/"), url.removesuffix("dashboard/")):
-            assert "<h1>Overview</h1>" in page(way)
-        assert "photos" in page(f"{url}tables")
-        assert "export_catalogue" in page(f"{url}enqueue")
-        eventually(lambda: "till" in page(f"{url}schedules"))
-        eventually(lambda: "order_view" in page(f"{url}consumers"))
-        eventually(lambda: page(f"{url}nodes").count("/dashboard/nodes/") >= 2)
-        eventually(lambda: "/dashboard/table/row?" in page(f"{url}table?name=photos&state=completed"))
+            assert "<h1>Overview</h1>" in page(browser, way)
+        assert "photos" in page(browser, f"{url}tables")
+        assert "export_catalogue" in page(browser, f"{url}enqueue")
+        eventually(lambda: "till" in page(browser, f"{url}schedules"))
+        eventually(lambda: "order_view" in page(browser, f"{url}consumers"))
+        eventually(lambda: page(browser, f"{url}nodes").count("/dashboard/nodes/") >= 2)
+        eventually(lambda: "/dashboard/table/row?" in page(browser, f"{url}table?name=photos&state=completed"))
 
 
 def test_who_acts_on_the_dashboard_does_not_unbalance_the_books_and_an_open_page_does_not_keep_the_demo() -> None:
     with Command("demo") as demo:
-        url = address(demo)
+        url, browser = entered(demo)
         demo.says("s  enqueued", 30)
-        assert enqueue(url, kind="import_row", **{"arg.line": "1,2,3"}).status_code == 303
-        with httpx.stream("GET", f"{url}live", timeout=HTTP_TIMEOUT) as live:
+        assert enqueue(browser, url, kind="import_row", **{"arg.line": "1,2,3"}).status_code == 303
+        with browser.stream("GET", f"{url}live") as live:
             assert next(live.iter_text()).startswith("retry:")
             demo.send(signal.SIGINT)
             assert demo.ends(20) == 0, demo.output
@@ -90,21 +98,26 @@ def test_a_browser_is_opened_only_when_asked_for(tmp_path: Path) -> None:
     program.write_text(f'#!/bin/sh\necho "$1" >> {seen}\n')
     program.chmod(0o755)
     with Command("demo", "--open", "--port", "0", BROWSER=f"{program} %s") as demo:
-        url = address(demo)
+        url, _ = entered(demo)
 
         eventually(seen.exists, why=lambda: demo.output)
-        eventually(lambda: seen.read_text() == f"{url}\n")
+        eventually(lambda: seen.read_text().startswith("file:///"))
+        file = Path(seen.read_text().removeprefix("file://").strip())
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, "all users can see the words of a command, but not this file"
+        assert f"url={url}?key=" in file.read_text()
 
 
 def test_dev_shows_the_dashboard_of_the_app_and_anew_when_its_code_changes(database, tmp_path: Path) -> None:
     program = "from howdah import Howdah\napp = Howdah()\n@app.task\nasync def {}(): ...\n"
     (tmp_path / "own.py").write_text(program.format("greet"))
     with Command("dev", "-a", "own:app", dsn=database.dsn, folder=tmp_path) as dev:
-        url = address(dev)
-        assert "greet" in page(f"{url}enqueue")
+        url, browser = entered(dev)
+        assert "greet" in page(browser, f"{url}enqueue")
+
+        assert httpx.get(f"{url}enqueue", timeout=HTTP_TIMEOUT, trust_env=False).status_code == 403, "without the key"
 
         (tmp_path / "own.py").write_text(program.format("wave"))
-        eventually(lambda: "wave" in page(f"{url}enqueue"), why=lambda: dev.output)
+        eventually(lambda: "wave" in page(browser, f"{url}enqueue"), why=lambda: dev.output)
         dev.send(signal.SIGINT)
         assert dev.ends() == 0, dev.output
 

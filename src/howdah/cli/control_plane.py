@@ -16,9 +16,11 @@ from howdah.cli.node import reach, run_fast
 from howdah.cli.output import INCOMPLETE, dump, show
 from howdah.cli.parameters import DURATION, as_json, flags_of
 from howdah.cli.target import Target, configure_logs, person, run, targeted
+from howdah.control_plane.dashboard import PATH
 from howdah.control_plane.options import ServeOptions
 from howdah.control_plane.server import ControlPlaneServer
 from howdah.control_plane.tokens import SCOPES, TokenRow, Tokens
+from howdah.dashboard.link_key import LinkKey
 from howdah.loops import on_signals
 from howdah.maintenance.pruner import DEFAULT_RETENTION, Retention
 from howdah.observe.failure_log import subscribe_logs
@@ -62,7 +64,8 @@ def _app(target: Target) -> Howdah:
 
 
 async def _serve(app: Howdah, options: ServeOptions, start_timeout: float) -> None:
-    server, stop = ControlPlaneServer(app, options), asyncio.Event()
+    key = LinkKey() if options.auth == "none" and options.dashboard else None
+    server, stop = ControlPlaneServer(app, options, key), asyncio.Event()
 
     def end() -> None:
         log.info("stopping: long polls end now; signal again to exit at once")
@@ -72,9 +75,17 @@ async def _serve(app: Howdah, options: ServeOptions, start_timeout: float) -> No
     undo = on_signals(end, _exit_at_once)
     try:
         if await reach(app.database, start_timeout, stop):
+            printing = asyncio.create_task(_print_link(server, key)) if key is not None else None
             await server.run()
+            if printing is not None:
+                printing.cancel()
     finally:
         undo()
+
+
+async def _print_link(server: ControlPlaneServer, key: LinkKey) -> None:
+    """Print the link to the dashboard. It is not logged: logs are kept, and others may read them."""
+    click.echo(f"dashboard {key.link(f'{await server.listening()}{PATH}/')}")
 
 
 def _exit_at_once() -> None:

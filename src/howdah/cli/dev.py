@@ -22,6 +22,7 @@ from howdah.cli.worker import supervise
 from howdah.config import DEV_NOTE, load_app
 from howdah.control_plane.dashboard import address_of, browse, serve_dashboard, take_port
 from howdah.control_plane.options import ServeOptions
+from howdah.dashboard.link_key import LinkKey
 from howdah.errors import DatabaseUnreachable, SchemaError
 from howdah.loops import on_signals
 from howdah.options import options_of
@@ -39,6 +40,8 @@ START_TIMEOUT = 30.0
 WORKER = (sys.executable, "-m", "howdah", "worker")
 DASHBOARD = (sys.executable, "-m", "howdah.cli.dev")
 """The dashboard of the app alone: this module, run as a program."""
+KEY = "_HOWDAH_DASHBOARD_KEY"
+"""Variable with the key of the dashboard's link, which is the same after each restart."""
 
 
 @click.command()
@@ -62,17 +65,20 @@ def dev(target: Target) -> None:
         worker = _flags(target, "dsn", "queues", "slots", "metrics")
         commands = [[*WORKER, "-a", name, *worker, "--grace", f"{options.grace:g}"]]
         # held by this process, so that the dashboard has the same port after each restart
-        sockets = take_port(options.port) if options.dashboard else []
+        sockets, key = take_port(options.port) if options.dashboard else [], LinkKey()
         if sockets:
             descriptors = [word for each in sockets for word in ("--descriptor", str(each.fileno()))]
             commands.append([*DASHBOARD, "-a", name, *_flags(target, "dsn"), *descriptors])
-            click.echo(f"dashboard {click.style(address_of(sockets), bold=True)}")
+            link = key.link(address_of(sockets))
+            click.echo(f"dashboard {click.style(link, bold=True)}")
         click.echo(f"database  {database.dsn if options.show_dsn else description}, schema {database.schema}")
         click.echo(f"enqueue   howdah enqueue -a {name} KIND …   (in this folder, in another terminal)")
         click.echo("stop      Ctrl-C")
         environment = {**os.environ, "HOWDAH_DSN": database.dsn, "HOWDAH_SCHEMA": database.schema}
+        if sockets:
+            environment[KEY] = key.key  # not a flag: all users of the machine can see the words of a command
         if sockets and options.open:
-            browse(address_of(sockets))
+            browse(link)
         supervisor = Supervisor(
             commands,
             environment=environment,
@@ -164,7 +170,7 @@ async def _serve_dashboard(app: Howdah, sockets: list[socket.socket], trace_url:
     on_signals(stop.set, stop.set)
     report_to_parent(LISTENS)
     follow_parent(lambda: loop.call_soon_threadsafe(stop.set))
-    async with serve_dashboard(app, sockets, trace_url):
+    async with serve_dashboard(app, sockets, LinkKey(os.environ.get(KEY)), trace_url):
         report_to_parent(READY)
         await stop.wait()
     await app.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from howdah.control_plane.local_user import is_other_user
 from howdah.control_plane.options import ServeOptions
 from howdah.dashboard.protection import network_of
 from howdah.errors import ConfigError
@@ -39,6 +40,11 @@ REJECTED = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 19\r\n"
     b"Retry-After: 1\r\nConnection: close\r\n\r\nService Unavailable"
 )
+_NOT_YOURS = b"without authentication only processes of the user who started this server may connect\n"
+OTHER_USER = (
+    b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"
+    b"Connection: close\r\n\r\n%s"
+) % (len(_NOT_YOURS), _NOT_YOURS)
 
 
 def allowed_connections(options: ServeOptions) -> int:
@@ -133,6 +139,8 @@ class LimitedProtocol(_Protocol):  # type: ignore[misc]
 
     limits: ConnectionLimits
     """Of the server, for all its connections."""
+    own_user_only = False
+    """True if connections of other users of this machine are rejected."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Start the deadline of the first request, or reject the connection."""
@@ -144,7 +152,8 @@ class LimitedProtocol(_Protocol):  # type: ignore[misc]
         self._until = 0.0
         self._received = False
         self._lingers = False
-        self._admitted = self.limits.admit(self._address)
+        foreign = self.own_user_only and is_other_user(transport)
+        self._admitted = not foreign and self.limits.admit(self._address)
         if self._admitted:
             super().connection_made(transport)
             self._start(self, HEADER_TIMEOUT)
@@ -154,7 +163,7 @@ class LimitedProtocol(_Protocol):  # type: ignore[misc]
         if not self._lingers:
             transport.abort()
             return
-        transport.write(REJECTED)
+        transport.write(OTHER_USER if foreign else REJECTED)
         if transport.can_write_eof():
             transport.write_eof()
         self.loop.call_later(LINGER, transport.abort)
@@ -240,4 +249,5 @@ def limited_protocol(options: ServeOptions) -> type[LimitedProtocol]:
     """Return the protocol of one server."""
     most = allowed_connections(options)
     limits = ConnectionLimits(most, options.connections_per_address or max(1, most // 2))
-    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})
+    own = {"limits": limits, "own_user_only": options.auth == "none"}
+    return type("LimitedProtocol", (LimitedProtocol,), own)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import hmac
+import html
 import socket
+import tempfile
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -22,6 +26,7 @@ from howdah.control_plane.options import ServeOptions
 from howdah.control_plane.sockets import bind, http_server, url_of
 from howdah.control_plane.tokens import is_token
 from howdah.dashboard import Dashboard, Level, Visitor, everybody
+from howdah.dashboard.link_key import LinkKey
 from howdah.dashboard.sign_in import seal_of
 from howdah.errors import ConfigError
 
@@ -44,19 +49,25 @@ def address_of(sockets: Sequence[socket.socket]) -> str:
     return f"{url_of(sockets, ServeOptions(host=HOST))}{PATH}/"
 
 
-def browse(address: str) -> None:
-    """Open it in a browser, if this machine has one, without waiting."""
-    threading.Thread(target=webbrowser.open, args=(address,), name="howdah browser", daemon=True).start()
+def browse(link: str) -> None:
+    """Open a link in a browser, if this machine has one, without waiting.
+
+    The browser gets a file that only this user can read: all users can see the words of a command.
+    """
+    with tempfile.NamedTemporaryFile("w", prefix="howdah-", suffix=".html", delete=False) as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(link)}">\n')
+    atexit.register(Path(file.name).unlink, missing_ok=True)
+    threading.Thread(target=webbrowser.open, args=(f"file://{file.name}",), name="howdah browser", daemon=True).start()
 
 
 @asynccontextmanager
 async def serve_dashboard(
-    app: Howdah, sockets: Sequence[socket.socket], trace_url: str | None = None
+    app: Howdah, sockets: Sequence[socket.socket], key: LinkKey, trace_url: str | None = None
 ) -> AsyncIterator[Dashboard]:
     """Serve the dashboard of the app while the block lasts; running requests have 2 s to end."""
-    dashboard = Dashboard(app, access=everybody("all"), loopback=True, trace_url=trace_url)
+    dashboard = Dashboard(app, access=key, loopback=True, trace_url=trace_url)
     routes = [Route("/", to_dashboard), Route(PATH, to_dashboard), Mount(PATH, dashboard)]
-    http = http_server(Starlette(routes=routes), ServeOptions(host=HOST))
+    http = http_server(Starlette(routes=routes), ServeOptions(host=HOST, auth="none"))
     serving = asyncio.create_task(http.serve(list(sockets)), name="howdah dashboard")
     try:
         yield dashboard
@@ -101,10 +112,10 @@ class DashboardLogin:
         return Visitor(caller.title, "all" if caller.has_scope("admin") else "read", caller.token)
 
 
-def make_dashboard(app: Howdah, auth: Authenticator, options: ServeOptions) -> Dashboard:
-    """Return the dashboard of a control plane; without authentication it is open to this machine only."""
+def make_dashboard(app: Howdah, auth: Authenticator, options: ServeOptions, key: LinkKey | None = None) -> Dashboard:
+    """Return the dashboard of a control plane; without authentication the ``key`` gives access."""
     if options.auth == "none":
-        return Dashboard(app, access=everybody("all"), loopback=True, trace_url=options.trace_url)
+        return Dashboard(app, access=key or everybody("all"), loopback=True, trace_url=options.trace_url)
     login = DashboardLogin(auth, options)
     return Dashboard(app, sign_in=login, secure=options.behind_tls, trace_url=options.trace_url)
 

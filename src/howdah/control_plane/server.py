@@ -27,6 +27,7 @@ from howdah.control_plane.table_queue import RemoteTableQueue
 from howdah.control_plane.work_api import WorkApi
 from howdah.control_plane.workers_api import WorkersApi
 from howdah.dashboard import Dashboard
+from howdah.dashboard.link_key import LinkKey
 from howdah.maintenance import MaintenanceLoops
 from howdah.maintenance.pruner import DAY, DEFAULT_RETENTION, Retention
 from howdah.node.heartbeat import Contact
@@ -54,9 +55,10 @@ LOOPS_TIMEOUT = 0.5
 class ControlPlaneServer:
     """A control plane for one application. Any number of replicas may run; each also runs the maintenance loops."""
 
-    def __init__(self, app: Howdah, options: ServeOptions) -> None:
+    def __init__(self, app: Howdah, options: ServeOptions, key: LinkKey | None = None) -> None:
+        """``key``: without authentication, the dashboard needs it."""
         self._options = options
-        self._service = ControlPlaneService(app, options)
+        self._service = ControlPlaneService(app, options, key)
         self._node: Node[NodeContext] = Node(
             Unregistered(app.database),
             [],
@@ -103,8 +105,9 @@ class ControlPlaneService:
 
     wakeups_lost = False
 
-    def __init__(self, app: Howdah, options: ServeOptions) -> None:
+    def __init__(self, app: Howdah, options: ServeOptions, key: LinkKey | None) -> None:
         self._app = app
+        self._key = key
         self._options = options
         self._database = app.database
         self._session = SessionPool(self._database, "fleet", SESSIONS)
@@ -151,7 +154,7 @@ class ControlPlaneService:
             metrics=lambda: generate_latest(registry),
         )
         if options.dashboard:
-            self._dashboard = make_dashboard(self._app, auth, options)
+            self._dashboard = make_dashboard(self._app, auth, options, self._key)
             redirects = [Route(path, to_dashboard, methods=["GET"]) for path in ("/", PATH)]
             api.app.router.routes += [*redirects, Mount(PATH, self._dashboard)]
         self.app = api.app

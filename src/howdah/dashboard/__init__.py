@@ -22,6 +22,7 @@ from howdah.app import Howdah
 from howdah.audit import acting_as
 from howdah.dashboard.by_loop import DashboardsByLoop, LoopDashboard
 from howdah.dashboard.context import PAGE_TIMEOUT
+from howdah.dashboard.link_key import LinkKey
 from howdah.dashboard.pages import PAGES
 from howdah.dashboard.protection import RequestError, check_host, check_origin, with_security_headers
 from howdah.dashboard.request import DashboardPage, DashboardRequest, Level, Visitor
@@ -93,6 +94,8 @@ class Dashboard:
                 if self._loopback:
                     check_host(request)
                 check_origin(request)
+                if isinstance(self._access, LinkKey) and (entered := self._access.enter(request)) is not None:
+                    return with_security_headers(entered)
                 parts = request.state.dashboard = await self._here()
                 visitor = await self._visitor(request, parts)
                 request.state.still_allowed = partial(self._visitor, request, parts)
@@ -127,6 +130,8 @@ class Dashboard:
         return await parts.login.visitor(request)
 
     def _to_login(self, visit: DashboardRequest) -> Response:
+        if isinstance(self._access, LinkKey):
+            raise RequestError(403, "The dashboard needs its key.", "Open the link that the command printed.")
         if self._access is not None:
             raise RequestError(403, "The dashboard is not open to you.", "Ask its operator.")
         if visit.request.method != "GET" or visit.partial or visit.request.url.path.endswith("/live"):

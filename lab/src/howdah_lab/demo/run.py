@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 
 from howdah.control_plane.dashboard import address_of, browse, serve_dashboard
+from howdah.dashboard.link_key import LinkKey
 from howdah.loops import on_signals, wait
 from howdah.postgres import migrate
 from howdah.postgres.database import Database
@@ -51,7 +52,8 @@ class DemoRun:
         self._name = name
         self._title = title
         self._sockets = sockets
-        self._address = address_of(sockets) if sockets else ""
+        self._key = LinkKey()
+        self._link = self._key.link(address_of(sockets)) if sockets else ""
         self._browse = browse
         self._demo_database = DemoDatabase(database, name)
         self._workload = Workload(database, name)
@@ -67,7 +69,7 @@ class DemoRun:
         await migrate.migrate(self._database)
         await self._demo_database.create_tables()
         if self._sockets:
-            click.echo(f"\n  dashboard  {click.style(self._address, bold=True)}\n")
+            click.echo(f"\n  dashboard  {click.style(self._link, bold=True)}\n")
         with tempfile.TemporaryFile() as output:
             try:
                 return await self._run(seconds, output)
@@ -123,9 +125,9 @@ class DemoRun:
 
     async def _serve(self, stop: asyncio.Event) -> None:
         if self._sockets:
-            async with serve_dashboard(shop.app, self._sockets):
+            async with serve_dashboard(shop.app, self._sockets, self._key):
                 if self._browse:
-                    browse(self._address)
+                    browse(self._link)
                 await stop.wait()
 
     def _environment(self) -> dict[str, str]:
@@ -161,7 +163,7 @@ class DemoRun:
     def _draw(self, snapshot: DemoSnapshot, passed: float, live: Live | None) -> None:
         rates = list(self._demo_database.rates)
         if live:
-            live.update(draw(snapshot, self._workload, rates, passed, self._title, self._address), refresh=True)
+            live.update(draw(snapshot, self._workload, rates, passed, self._title, self._link), refresh=True)
         else:
             click.echo(line(snapshot, self._workload, rates, passed))
 
