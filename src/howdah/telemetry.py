@@ -7,6 +7,7 @@ An event has a name, ``noun.verb``, and facts. Frequent events carry a whole bat
     job.lost       jobs (list of Job): their lease was lost; reason
     job.reset      leases, requeued, ended: expired leases were released
     job.repair     requeued, ended, leases: lost jobs were queued again or failed, empty leases ended
+    remote.ack     store, outcomes (names): a worker reported them over HTTP to this control plane
     job.release    jobs (int): released unstarted or unfinished, without using an attempt
     job.enqueue    jobs (int)
     table.reset    table, reset, failed: rows of workers without a heartbeat were released

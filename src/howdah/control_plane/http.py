@@ -180,7 +180,7 @@ class HttpApi:
             data += chunk
         try:
             data.decode()  # msgspec does not decode values that are kept as raw JSON
-            return msgspec.json.decode(bytes(data), type=route.takes)
+            return msgspec.json.decode(bytes(data) or route.default_body, type=route.takes)
         except msgspec.ValidationError as error:
             raise _invalid_field(str(error)) from None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from howdah import telemetry
 from howdah.control_plane.claimer import JobClaimer
 from howdah.control_plane.reports import ReportRecorder
 from howdah.job import Job
@@ -202,7 +203,10 @@ class RemoteJobQueue:
 
     async def reset(self) -> tuple[int, int, int]:
         """Requeue jobs of expired leases."""
-        return await self._store.reset(judged=await self._store.contact.note())
+        leases, requeued, ended = await self._store.reset(judged=await self._store.contact.note())
+        if leases:
+            telemetry.emit("job.reset", leases=leases, requeued=requeued, ended=ended)
+        return leases, requeued, ended
 
     async def close(self) -> None:
         """End all long polls and close the connections."""

@@ -92,7 +92,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "security": [] if route.needs == "nothing" else [{"token": []}],
     }
     if route.takes is not None:
-        operation["requestBody"] = {"required": True, "content": _json(route.takes)}
+        operation["requestBody"] = {"required": not route.default_body, "content": _json(route.takes)}
     return operation
 
 

@@ -33,6 +33,8 @@ class Route:
     """Error statuses besides those of every route."""
     query: dict[str, tuple[Any, str]] = field(default_factory=dict)
     """Query parameters, each with its type and description."""
+    default_body: bytes = b""
+    """The body of a request that has none; empty: a body is required."""
 
 
 ROUTES = (
@@ -67,6 +69,7 @@ ROUTES = (
         m.ClaimResponse,
         empty=204,
         may=(404, 409),
+        default_body=b"{}",
     ),
     Route(
         "POST",

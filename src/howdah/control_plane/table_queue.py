@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from howdah import loops
+from howdah import loops, telemetry
 from howdah.control_plane.auth import RegisteredWorker
 from howdah.control_plane.errors import invalid, locked
 from howdah.control_plane.job_queue import LeaseKey
@@ -239,7 +239,9 @@ class RemoteTableQueue:
             expired := await self._leases.expire(self._lease, judged.until)
         ):
             await self._store.expire(expired, self._heartbeats)
-        await self._store.reset(100)
+        reset, failed = await self._store.reset(100)
+        if reset or failed:
+            telemetry.emit("table.reset", table=self._plan.options.name, reset=reset, failed=failed)
         await self._store.cancel(100)
 
     async def _release(self, keys: Sequence[LeaseKey]) -> int:

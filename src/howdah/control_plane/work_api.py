@@ -98,6 +98,7 @@ class WorkApi:
                 await self._update_state(node, claimed=False)
         else:
             accepted = await self._table(node, body.store).ack(node.id, acks, wait=not body.postpone)
+        telemetry.emit("remote.ack", store=body.store, outcomes=[ack.outcome.value for ack in accepted])
         return m.AckResponse(
             accepted=[
                 m.RecordedOutcome(id=ack.job.id, token=ack.job.token, outcome=ack.outcome.value) for ack in accepted
@@ -158,6 +159,7 @@ class WorkApi:
             ack: Ack = ack_for(job)
             state: Any = await self._jobs.reports.finish(node.id, ack, last=row["last"])
             if state is not None:
+                telemetry.emit("remote.ack", store=m.JOBS, outcomes=[ack.outcome.value])
                 await self._update_state(node, claimed=False)
                 return m.FinishResponse(id=id, state=state, retry_in=ack.delay if state == "queued" else None)
         reported = await self._session.fetchrow(self._sql["find_report"], node.id, token, id)

@@ -28,6 +28,7 @@ BY_LABEL = (
     ("table_resets", ("table",), "Rows of silent workers that this node put back."),
     ("table_reset_failures", ("table",), "Rows this node failed, for their workers went silent too often."),
     ("hook_failures", ("kind", "hook"), "Hooks of the application that raised."),
+    ("remote_outcomes", ("store", "outcome"), "Outcomes that workers reported over HTTP to this control plane."),
 )
 
 
@@ -78,6 +79,7 @@ class Metrics(Collector):
             "job.repair": self._on_repair,
             "table.reset": self._on_table_reset,
             "hook.fail": self._on_hook_fail,
+            "remote.ack": self._on_remote_ack,
             "job.enqueue": lambda facts: self._add("jobs_enqueued", facts["jobs"]),
             "loop.fail": self._on_fail,
             "loop.heal": self._on_heal,
@@ -134,6 +136,8 @@ class Metrics(Collector):
             yield from self._worker(self._status, kinds)
         if self._depth is not None:
             yield from _queues(self._merge(self._depth.queues))
+            nodes: Values = {(state,): count for state, count in self._depth.nodes.items()}
+            yield gauge("nodes", "Nodes of the whole database, workers over HTTP included.", ("state",), nodes)
         yield from self._consumers.collect()
 
     # ---------------------------------------------------------------- telemetry events, under the lock
@@ -173,6 +177,11 @@ class Metrics(Collector):
 
     def _on_hook_fail(self, facts: dict[str, Any]) -> None:
         self._by_label["hook_failures"][self._kind_names.label(facts["kind"]), facts["hook"]] += 1
+
+    def _on_remote_ack(self, facts: dict[str, Any]) -> None:
+        store = self._kind_names.label(facts["store"])
+        for outcome in facts["outcomes"]:
+            self._by_label["remote_outcomes"][store, outcome] += 1
 
     def _on_fail(self, facts: dict[str, Any]) -> None:
         if facts["loop"] == "heartbeat":

@@ -127,6 +127,9 @@ class ConsumerLag(Sampler[LogPosition | None]):
         return LogPosition(head, frontier, age, [ConsumerPosition(*row) for row in rows]), None
 
 
+NODE_STATES = ("idle", "busy", "draining", "offline")
+
+
 class Queue(NamedTuple):
     """Counts of one queue."""
 
@@ -158,14 +161,22 @@ class QueueDepth(Sampler[list[Queue]]):
     ) -> None:
         super().__init__(database, session=session, wanted=wanted)
         self._tables = tables
+        self._nodes: dict[str, int] = {}
 
     @property
     def queues(self) -> list[Queue]:
         """The last count; empty when it is too old to be shown. Safe to call from any thread."""
         return self.latest or []
 
+    @property
+    def nodes(self) -> dict[str, int]:
+        """The number of nodes by state, of the last count; empty when it is too old to be shown."""
+        return self._nodes if self.latest is not None else {}
+
     async def _ask(self) -> tuple[list[Queue], Exception | None]:
         queues = [Queue(*row) for row in await self._session.fetch(self._sql["depth"], timeout=TIMEOUT)]
+        counted = await self._session.fetch(self._sql["count_nodes"], timeout=TIMEOUT)
+        self._nodes = dict.fromkeys(NODE_STATES, 0) | {row["state"]: row["nodes"] for row in counted}
         failure: Exception | None = None
         for name, statement, values in self._tables():
             try:
