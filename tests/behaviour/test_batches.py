@@ -18,9 +18,12 @@ from howdah import (
     Job,
     Poison,
     RateLimited,
+    Secret,
     Snooze,
     Transaction,
     current_job,
+    job_log,
+    progress,
     telemetry,
 )
 from kit.node import drain, ended, eventually, node, state
@@ -615,3 +618,47 @@ async def test_jobs_that_wait_for_others_are_released_at_a_stop(app, conn):
 
     assert await state(conn, made.id) == "queued"
     assert await conn.fetchval("select count(*) from howdah.lease") == 0
+
+
+# ---------------------------------------------------------------- logs, secrets, traces
+
+
+async def test_a_line_is_logged_for_one_job_of_a_batch(app, conn):
+    @app.task(batch=10)
+    async def work(n: list[int], jobs: list[Job]) -> None:
+        job_log("for all of them")
+        job_log("only this one", job=jobs[1])
+        progress(0.5, "half", job=jobs[1])
+
+    made = await app.enqueue_many(work.job(n) for n in range(3))
+    await drain(app)
+
+    lines = await conn.fetch("select id, line from howdah.job_log")
+    assert [(row["id"], row["line"]) for row in lines] == [(made[1].id, "only this one")]
+
+
+async def test_secrets_of_every_job_are_hidden_in_the_errors_of_a_batch(app, conn):
+    @app.task(batch=10, max_attempts=1)
+    async def login(password: list[Secret[str]]) -> list[object]:
+        everything = " ".join(each.reveal() for each in password)
+        return [ValueError(everything) for _ in password]
+
+    await app.enqueue_many(login.job(Secret(text)) for text in ("sesame-open", "hunter-2-now"))
+    await drain(app)
+
+    errors = [row[0] for row in await conn.fetch("select error from howdah.jobs")]
+    assert errors == ["ValueError: *** ***"] * 2
+
+
+async def test_a_handler_that_exits_or_cancels_itself_is_an_ordinary_failure(app, conn):
+    @app.task(batch=10, max_attempts=1)
+    async def work(n: list[int]) -> None:
+        if 1 in n:
+            raise SystemExit(3)
+        if 2 in n:
+            raise asyncio.CancelledError
+
+    await app.enqueue_many(work.job(n) for n in range(5))
+    await drain(app)
+
+    assert await states(conn) == ["done", "failed", "failed", "done", "done"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import asyncpg
@@ -203,6 +204,33 @@ async def test_a_costly_job_takes_several_slots(app: Howdah, send: Any, long: An
         assert f"are taken by job {first}, the first since" in fact
         assert fact.endswith(", and 2 of them by table rows or by jobs with a cost above 1")
         slow.go.set()
+
+
+async def test_a_batch_takes_one_slot(app: Howdah, send: Any, ask: Any, conn: Any) -> None:
+    inside, go = asyncio.Event(), asyncio.Event()
+
+    @app.task(batch=10)
+    async def many(n: list[int]) -> None:
+        inside.set()
+        await go.wait()
+
+    @app.task(batch=10, within=60.0)
+    async def gathered(n: list[int]) -> None: ...
+
+    await conn.execute("select howdah.pause('mail')")
+    await app.enqueue_many(many.job(n) for n in range(7))
+    await app.enqueue_many(gathered.job(n) for n in range(3))
+    made = await send.enqueue()
+    async with node(app, slots=8) as running_node:
+        await asyncio.wait_for(inside.wait(), 30)
+        assert len(running_node.running) == 7
+
+        async def reported() -> bool:
+            return bool(await conn.fetchval("select beside < 0 from howdah.node where running = 1"))
+
+        await eventually(reported)  # with the next heartbeat
+        assert (await ask(made.id))["slots"].fact.startswith("7 of 8 free on")
+        go.set()
 
 
 async def test_the_limit_of_the_queue_is_reached(app: Howdah, send: Any, long: Any, ask: Any, closed: Any) -> None:

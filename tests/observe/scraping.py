@@ -15,6 +15,7 @@ from howdah.node.node import Node
 from howdah.observe.health import NodeStatus
 from howdah.observe.node import NodeObserver, observe_node
 from howdah.postgres.database import Database
+from howdah.worker.attempt import slots_used
 from kit.node import node, quick
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -26,6 +27,7 @@ def status(**changed: Any) -> NodeStatus:
         "node": lambda: 7,
         "ready": lambda: True,
         "running": list,
+        "busy": lambda: 0,
         "loop_lag": lambda: 0.0,
         "slots": 10,
         "lease": 30.0,
@@ -39,6 +41,7 @@ def status_of(running_node: Node[Any], **options: Any) -> NodeStatus:
         node=lambda: running_node.node,
         ready=lambda: running_node.ready,
         running=lambda: [attempt.job.kind for attempt in running_node.running],
+        busy=lambda: slots_used(running_node.running),
         loop_lag=lambda: running_node.heartbeat_thread.loop_lag if running_node.heartbeat_thread else 0.0,
         slots=quick(**options).slots,
         lease=quick(**options).lease,

@@ -87,6 +87,30 @@ async def test_running_jobs_and_queues_are_shown(app: Howdah, database: Database
     assert value(found, "event_loop_blocked_seconds") == 0
 
 
+async def test_a_batch_counts_each_job_and_one_slot(app: Howdah, database: Database) -> None:
+    inside, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task(batch=10)
+    async def many(n: list[int]) -> None:
+        inside.set()
+        await go_on.wait()
+
+    await app.enqueue_many(many.job(n) for n in range(5))
+    async with observed_node(app, database, slots=5) as (_, observed):
+        await asyncio.wait_for(inside.wait(), 30)
+        during = await scrape(observed)
+        go_on.set()
+
+        async def done() -> Any:
+            return value(await scrape(observed), "worker_jobs_processed_total", kind="many", outcome="ok") == 5
+
+        await eventually(done)
+
+    assert value(during, "worker_in_flight", kind="many") == 5
+    assert value(during, "worker_slots", state="busy") == 1
+    assert value(during, "worker_slots", state="free") == 4
+
+
 async def test_jobs_done_or_retried_under_a_live_lease_no_longer_count_as_running(
     app: Howdah, database: Database
 ) -> None:

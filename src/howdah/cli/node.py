@@ -33,7 +33,7 @@ from howdah.postgres import migrate
 from howdah.postgres.database import Database
 from howdah.table.admin import counting
 from howdah.table.table import OpenTableSource
-from howdah.worker.attempt import Attempt
+from howdah.worker.attempt import Attempt, slots_used
 from howdah.worker.isolation import make_task
 from howdah.worker.options import WorkerOptions
 
@@ -118,6 +118,7 @@ class NodeProcess:
             node=lambda: node.node,
             ready=lambda: node.ready,
             running=lambda: [attempt.job.kind for attempt in self._running()],
+            busy=lambda: slots_used(self._running()),
             loop_lag=self._loop_lag,
             slots=self._options.slots,
             lease=self._options.lease,
@@ -263,7 +264,7 @@ def describe(attempts: Sequence[Attempt]) -> Iterator[str]:
         job = attempt.job
         note = f"  ({'stuck after ' if attempt.stuck else ''}{attempt.cancel_reason})" if attempt.cancel_reason else ""
         yield f"{job.id:>12}  {job.attempt:>7}  {attempt.took / 1e6:>9.3f}  {job.kind}{note}"
-    for attempt in attempts:
+    for attempt in {id(each.batch or each): each for each in attempts}.values():  # one of each batch
         if attempt.task is not None:
             yield f"\njob {attempt.job.id} ({attempt.job.kind}), most recent call last:"
             for frame in _frames(attempt.coroutine or attempt.task.get_coro()):

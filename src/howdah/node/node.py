@@ -19,7 +19,7 @@ from howdah.loops import end_within
 from howdah.node.heartbeat import HeartbeatThread, NodeState, Renewal
 from howdah.node.parts import Context, Loop, NodeContext, NodeService, OpenSource, Registry, Source, periodic
 from howdah.node.registry import node_name, retry_if_broken
-from howdah.worker.attempt import Attempt
+from howdah.worker.attempt import Attempt, slots_used
 from howdah.worker.capacity import Slots
 from howdah.worker.drain import DrainGroup
 from howdah.worker.options import WorkerOptions
@@ -224,17 +224,17 @@ class Node(Generic[Context]):
         await end_within(SOURCES_TIMEOUT, *(asyncio.create_task(each.close()) for each in self.open))
 
     def _state(self) -> NodeState:
-        running = len(self.running)
+        running = slots_used(self.running)
         draining = bool(self.workers) and not self.ready
         state = "draining" if draining else "busy" if running else "idle"
         lost = any(each.wakeups_lost for each in self.open) or any(each.wakeups_lost for each in self.services)
         return NodeState(state, running, lost, self._unleased_slots())
 
     def _unleased_slots(self) -> int:
-        """Return the slots that are not taken by a leased job, one slot each."""
+        """Return the slots that are not taken by a leased job, one slot each; below 0 if batches share slots."""
         jobs = [worker for source, worker in zip(self.sources, self.workers, strict=False) if source.name == "jobs"]
         leased = sum(not attempt.finished for worker in jobs for attempt in worker.running)
-        return max(0, self._slots.taken - leased)
+        return self._slots.taken - leased - sum(worker.gathering() for worker in jobs)
 
     def _drain(self) -> None:
         if not self._stopping.is_set():

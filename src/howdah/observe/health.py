@@ -48,6 +48,9 @@ class NodeStatus:
     running: Callable[[], Sequence[str]]
     """The kind of every job running now, one entry per job."""
 
+    busy: Callable[[], int]
+    """The slots in use; a batch of jobs uses one."""
+
     loop_lag: Callable[[], float]
     """Seconds for which its event loop has been blocked, else 0."""
 

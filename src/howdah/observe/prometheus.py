@@ -212,7 +212,7 @@ class Metrics(Collector):
             in_flight = Counter(self._kind_names.label(kind) for kind in running)
         by_kind: Values = {(kind,): in_flight[kind] for kind in sorted({*kinds, *in_flight})}
         yield gauge("worker_in_flight", "Jobs running now.", ("kind",), by_kind)
-        busy = len(running)
+        busy = status.busy()
         slots: Values = {("busy",): busy, ("free",): max(0, status.slots - busy)}
         yield gauge("worker_slots", "Jobs this node may run at once.", ("state",), slots)
         lag = status.loop_lag()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from enum import StrEnum
 from functools import partial
 from time import perf_counter_ns
@@ -58,6 +58,8 @@ class Attempt(msgspec.Struct, eq=False):
     """Starts the timeout; set for an attempt that has to wait for a connection or a process first."""
     coroutine: Coroutine[Any, Any, Ack] | None = None
     """The coroutine of this attempt, if its task has run other attempts before."""
+    batch: object | None = None
+    """The batch it belongs to; the attempts of a batch share a slot."""
     stuck: bool = False
     """True if it still runs after it was cancelled; its slot stays taken until it ends."""
 
@@ -71,6 +73,11 @@ class Attempt(msgspec.Struct, eq=False):
     def took(self) -> int:
         """Microseconds since it started."""
         return (perf_counter_ns() - self.started) // 1000
+
+
+def slots_used(attempts: Iterable[Attempt]) -> int:
+    """Return how many calls of handlers these attempts are: those of a batch are one."""
+    return len({id(each.batch or each) for each in attempts})
 
 
 def execute(attempt: Attempt, executors: Executors, store: Store, largest_result: int) -> Coroutine[Any, Any, Ack]:

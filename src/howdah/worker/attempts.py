@@ -197,6 +197,8 @@ class Attempts:
         self._running.update({(each.job.token, each.job.id): each for each in attempts})
         tools = BatchTools(self._executors, self._store, self._largest_result, self.context, self.cancel)
         run = BatchRun(attempts, tools, self._report_batch)
+        for each in attempts:
+            each.batch = run
         start(self._run_batch(run, handler), self._loop, self.context.copy())
 
     async def _run_batch(self, run: BatchRun, handler: Handler) -> None:

@@ -111,7 +111,7 @@ class Gathering:
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
-        return sum(map(len, self._jobs.values()))
+        return sum(map(len, list(self._jobs.values())))  # a copy: the heartbeat thread calls this
 
     def put(self, jobs: Sequence[Job]) -> list[Job]:
         """Keep the jobs that have to wait for others; return those that can start now."""
@@ -166,6 +166,10 @@ class Prefetched:
 
     def __len__(self) -> int:
         return len(self.jobs)
+
+    def gathering(self) -> int:
+        """Return the number of jobs that wait for a full batch."""
+        return 0 if self._gathering is None else len(self._gathering)
 
     def room(self) -> dict[str, int]:
         """Return how many more jobs of each limited queue may be claimed."""

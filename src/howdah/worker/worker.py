@@ -57,6 +57,7 @@ class Worker:
         self._prefetch_size = PrefetchSize({kind: each.batch for kind, each in handlers.items() if each.batch})
         gathered = () if options.drain else [handler for handler in handlers.values() if handler.within]
         self._prefetched = Prefetched(options.limited, gathered)
+        self.gathering = self._prefetched.gathering
         self._attempts = Attempts(
             store,
             handlers,
@@ -71,9 +72,8 @@ class Worker:
         self._leases: dict[int, Lease] = {}
         self._job_log = JobLogBuffer(store.job_log) if store.job_log else None
         self._acker = Acker(store, self._leases, self._job_log)
-        self._freed = asyncio.Event()
+        self._freed, self._stop, self._stop_now = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.overdue = Overdue(self._prefetched, self._prefetch_size, self._acker, self._freed)
-        self._stop, self._stop_now = asyncio.Event(), asyncio.Event()
         self.incomplete = False
         """True if it ended before every outcome was recorded: the store did not answer, or rows were locked."""
         self._unrenewed = False  # True: leases could not be renewed in time, and no heartbeat has succeeded since

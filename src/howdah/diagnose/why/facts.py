@@ -181,7 +181,8 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     def free(self, node: NodeFacts) -> int:
         """Return the free slots of a node."""
-        return node.slots - node.beside - total(self.holds(node))
+        # the heartbeat that brought `beside`, which is below 0 for batches, may be older than the leases
+        return min(node.slots, node.slots - node.beside - total(self.holds(node)))
 
     def room(self, node: NodeFacts) -> int | None:
         """Return how many more jobs of the queue a node takes; ``None``: no limit."""
