@@ -191,3 +191,22 @@ async def test_what_jobs_said_goes_after_its_time(conn, database):
     assert [row[0] for row in await conn.fetch("select line from howdah.job_log")] == ["young"]
     assert [row[0] for row in await conn.fetch("select job from howdah.run order by 1")] == [2, 3]
     assert [row[0] for row in await conn.fetch("select id from howdah.progress")] == [2]
+
+
+async def test_minutes_of_the_tally_become_hours_after_two_days(conn, database):
+    await conn.execute(
+        "insert into howdah.tally (at, queue, kind, outcome, jobs, seconds)"
+        " select date_trunc('hour', now(), 'UTC') - d * interval '1 day' + m * interval '1 minute', q, 'k', 'ok', 2, 1"
+        " from generate_series(0, 29) m, unnest(array['a', 'b']) q, unnest(array[1, 3]) d"
+    )
+    total = "select sum(jobs) as jobs, sum(seconds) as seconds from howdah.tally"
+    before = await conn.fetchrow(total)
+
+    await Pruner(database, Retention()).prune()
+    await Pruner(database, Retention()).prune()
+
+    rows = await conn.fetch(
+        "select at < now() - interval '2 days' as old, count(*) from howdah.tally group by 1 order by 1"
+    )
+    assert [tuple(row) for row in rows] == [(False, 60), (True, 2)]
+    assert await conn.fetchrow(total) == before

@@ -15,10 +15,12 @@ from typing import Any
 
 import asyncpg
 
+from howdah.maintenance import MaintenanceLoops
 from howdah.maintenance.pruner import Pruner, Retention
 from howdah.postgres import migrate, sql
 from howdah.postgres.database import Database
 from howdah.postgres.embedded import server as embedded
+from howdah.postgres.embedded.binaries import find
 
 RATE, CLIENTS = 100, 4
 """Enqueues a second, and the connections that share them."""
@@ -90,6 +92,21 @@ async def grow(database: Database) -> Any:
     return made
 
 
+async def nodes(database: Database) -> Any:
+    """Eight nodes start at once while pg_dump reads: all maintenance loops, for a few seconds."""
+    stop = asyncio.Event()
+    dump = await asyncio.create_subprocess_exec(find().folder / "pg_dump", database.dsn, "--file=/dev/null")
+    loops = [MaintenanceLoops(database, retention=Retention()).run(stop) for _ in range(8)]
+    running = asyncio.gather(*loops, return_exceptions=True)
+    await dump.wait()
+    await asyncio.sleep(3)
+    stop.set()
+    ended = [each for each in await running if each is not None]
+    conn = await database.connect("count")
+    partitions = await conn.fetchval("select count(*) from pg_inherits where inhparent = 'howdah.job'::regclass")
+    return f"pg_dump {dump.returncode}, {partitions} partitions, errors {ended}"
+
+
 async def upgrade(database: Database) -> Any:
     """Migrate from release 0.2."""
     return [step.name for step in await migrate.migrate(database)]
@@ -101,6 +118,7 @@ ACTS: dict[str, Act] = {
     "8 prunes": prune_eight,
     "prune, reader": reader,
     "grow, reader": grow,
+    "8 nodes, dump": nodes,
     "migrate": upgrade,
 }
 
@@ -159,6 +177,6 @@ async def main(jobs: int, acts: list[str]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000)
-    parser.add_argument("--acts", default=",".join(ACTS))
+    parser.add_argument("--acts", default=";".join(ACTS), help="names of acts, separated by semicolons")
     given = parser.parse_args()
-    asyncio.run(main(given.jobs, [each.strip() for each in given.acts.split(";" if ";" in given.acts else ",")]))
+    asyncio.run(main(given.jobs, [each.strip() for each in given.acts.split(";")]))

@@ -107,6 +107,8 @@ class Pruner:
                 pass
             while await conn.fetchval(self._sql["prune_lanes"], FEW_QUEUES, BATCH, __version__, timeout=120) == BATCH:
                 pass
+            while await conn.fetchval(self._sql["prune_tally"], BATCH, timeout=120) == BATCH:
+                pass
             held_by = await conn.fetchval(self._sql["prune_blocked"])
         finally:
             conn.terminate()
