@@ -171,3 +171,16 @@ async def test_a_job_that_is_enqueued_while_the_worker_falls_asleep_is_found(sto
 
     await store.rest()
     assert [job.id for job in await store.claim(10, {})] == [made.id]
+
+
+async def test_when_few_queues_are_left_all_of_them_are_looked_at_again(stores, conn, note):
+    await conn.execute(IDLE)
+    store = stores()
+    scope = store._claimer._scope
+    assert await store.claim(10, {}) == []
+    assert (scope.many, scope.queues) == (True, [])
+
+    await conn.execute("delete from howdah.lane where queue <> 'idle 1'")
+    store._claimer._swept = 0.0
+    assert await store.claim(10, {}) == []
+    assert (scope.many, scope.queues) == (False, ["idle 1"])

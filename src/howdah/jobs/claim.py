@@ -17,6 +17,8 @@ SWEEP = 1.0
 """Seconds between claims that ignore the watermarks, to find late commits and released jobs."""
 PROMOTE = 0.05
 """Seconds between promotions of due jobs while busy."""
+COUNT_TTL = 10.0
+"""Seconds during which slow claims are taken to be expensive, after one was."""
 FEWEST_RUNS = 8
 """Smallest number of runs that a claim locks."""
 SLOW, SLOW_PER_QUEUE, SLOW_PER_JOB = 0.001, 0.000_01, 0.000_1
@@ -55,6 +57,8 @@ class Claimer:
         self._runs = FEWEST_RUNS
         self._slow: tuple[Sequence[str], dict[str, int], int, float] | None = None
         """A claim that was slow and found jobs: its queues, where it ended, what had arrived before, its seconds."""
+        self._counted = -math.inf
+        """When a claim was counted as expensive."""
         self._newest = 0
         """The newest token of this node."""
         self._uncertain_until = 0.0
@@ -67,18 +71,18 @@ class Claimer:
             await self._release_unconfirmed()
         if self._wakeup.due():
             await self._promote()
-        scope, jobs = self._scope, []
+        scope, jobs, found = self._scope, [], False
         notified = self._wakeup.was_notified()
         if notified:  # claim first; the next claim does the periodic work
             queues = scope.notified()
             if scope.expensive or scope.many:  # only what is new
                 jobs = await self._claim_in_turn(node, limit, room, [queues] if queues else scope.rotated())
         else:
-            await self._periodic_work()
+            found = await self._periodic_work()
         if not jobs:
             full = scope.restart() if notified or not self._busy else False
             jobs = await self._claim_in_turn(node, limit, room, scope.rotated())
-            if not jobs and (full or scope.restart()) and await self._find_queues():
+            if not jobs and not found and (full or scope.restart()) and await self._find_queues():
                 jobs = await self._claim_in_turn(node, limit, room, scope.rotated())
         self._busy = bool(jobs)
         if jobs:
@@ -157,6 +161,7 @@ class Claimer:
         self._scope.arrival = 0
         self._claims.forget()
         self._slow = None
+        self._counted = -math.inf
 
     async def _release_unconfirmed(self) -> None:
         """Release jobs of a claim whose reply was lost. They were not started, so no attempt is charged.
@@ -169,8 +174,11 @@ class Claimer:
         elif self._uncertain_until == math.inf:
             self._uncertain_until = time.monotonic() + self._lease
 
-    async def _periodic_work(self) -> None:
-        """Find what a claim does not see: ended holds, due jobs, rows below the watermarks, new queues."""
+    async def _periodic_work(self) -> bool:
+        """Find what a claim does not see: ended holds, due jobs, rows below the watermarks, new queues.
+
+        Return whether the queues were read.
+        """
         if self._holds.stale and not self._shared:  # shared connections: the control plane refreshes the holds
             free = set(self._holds.free)
             self._wakeup.remind(await self._holds.refresh())
@@ -184,8 +192,10 @@ class Claimer:
         swept = time.monotonic() - self._swept >= SWEEP and self._scope.restart()
         if swept:
             self._swept = time.monotonic()
-        if swept or self._scope.find_due():  # a busy node must also find new queues
-            await self._find_queues()
+        find = swept or self._scope.find_due()  # a busy node must also find new queues
+        if find:
+            await self._find_queues(recount=swept)
+        return find
 
     async def _promote(self) -> None:
         self._promoted = time.monotonic()
@@ -193,20 +203,30 @@ class Claimer:
         self._scope.arrival = row["arrival"]
         self._wakeup.expect(0.0 if row["promoted"] >= 1000 else row["due_in"])
 
-    async def _find_queues(self) -> bool:
-        """Read the queues; return whether another claim may find more than one before it."""
+    async def _find_queues(self, *, recount: bool = False) -> bool:
+        """Read the queues; return whether another claim may find more than one before it.
+
+        Where there are many, those with jobs are read at once; ``recount``: first count whether there are many.
+        """
         began, scope = time.monotonic(), self._scope
         known = set(scope.queues)
-        names, many, added = await self._session.fetchrow(self._sql["queues"], scope.named, FEW)
+        few = 0 if scope.many and not recount else FEW
+        names, many, added = await self._session.fetchrow(self._sql["queues"], scope.named, few)
         scope.set_queues(names, many)
         scope.found(time.monotonic() - began)
         return added > 0 or not known.issuperset(scope.queues)
 
     async def _check_cost(self, queues: Sequence[str], lowest: dict[str, int], arrival: int, took: float) -> None:
-        """A claim was slow: if it walked over what it could not take, let the next ones start above it."""
+        """A claim was slow: if it walked over what it could not take, let the next ones start above it.
+
+        What was counted lately is not counted again: that costs as much as the claim.
+        """
         began = time.monotonic()
         if unknown := self._scope.unknown(queues):
-            walked = await self._session.fetchval(self._sql["walked"], unknown, self._holds.free)
-            if walked > EXPENSIVE:
+            if began - self._counted > COUNT_TTL:
+                walked = await self._session.fetchval(self._sql["walked"], unknown, self._holds.free)
+                if walked > EXPENSIVE:
+                    self._counted = began
+            if began - self._counted <= COUNT_TTL:
                 # less than before, if the connection was replaced meanwhile
                 self._scope.raise_floors(lowest, min(arrival, self._scope.arrival), took + time.monotonic() - began)
