@@ -82,7 +82,9 @@ class Claimer:
         if not jobs:
             full = scope.restart() if notified or not self._busy else False
             jobs = await self._claim_in_turn(node, limit, room, scope.rotated())
-            if not jobs and not found and (full or scope.restart()) and await self._find_queues():
+            # if it is expensive, only the claim before sleeping looks at everything
+            further = not jobs and not found and (full or (not scope.expensive and scope.restart()))
+            if further and await self._find_queues():
                 jobs = await self._claim_in_turn(node, limit, room, scope.rotated())
         self._busy = bool(jobs)
         if jobs:
