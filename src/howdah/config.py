@@ -104,12 +104,24 @@ def find(path: str | None = None, start: Path | None = None) -> Path | None:
         return Path(path)
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
-        if (folder / FILE).is_file():
+        if (folder / FILE).is_file() and _trusted(folder / FILE, here):
             return folder / FILE
         project = folder / "pyproject.toml"
-        if project.is_file() and "howdah" in _read(project).get("tool", {}):
+        if project.is_file() and _trusted(project, here) and "howdah" in _read(project).get("tool", {}):
             return project
     return None
+
+
+def _trusted(file: Path, here: Path) -> bool:
+    """Return whether to read a file found in a folder above: it names code that is run.
+
+    In /tmp, for example, another user could have left one.
+    """
+    if file.parent == here or file.stat().st_uid in (0, os.geteuid(), here.stat().st_uid):
+        return True
+    if file.name == FILE:
+        log.warning("%s is not read: it belongs to another user; name it with --config if you trust it", file)
+    return False
 
 
 def _read(file: Path) -> dict[str, Any]:

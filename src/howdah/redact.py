@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +12,8 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, quote_plus
+
+import msgspec
 
 from howdah.errors import ConfigError
 from howdah.secrets import MASK, leaves, masked
@@ -229,3 +232,58 @@ class Redact:
 def secret_spellings(value: Any, secrets: Sequence[str]) -> tuple[str, ...]:
     """Return the forms in which the secrets among these arguments may appear in a text."""
     return spellings(leaves(value, secrets)) if secrets else ()
+
+
+TOO_DEEP = "(nested too deeply to be displayed)"
+
+
+def readable_json(data: bytes | str) -> Any:
+    """Return JSON values for display, also if Python cannot hold them all: other programs write such JSON.
+
+    A number out of range becomes a text. Values, not the text of the JSON: secrets are hidden by their keys.
+
+    >>> readable_json(b'{"n": 1e999, "s": "x"}'), readable_json("not JSON"), readable_json("[" * 5000 + "]" * 5000)
+    ({'n': '1e999', 's': 'x'}, 'not JSON', '(nested too deeply to be displayed)')
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    try:
+        return _encodable(json.loads(text, parse_float=_finite, parse_int=_short))
+    except RecursionError:
+        return TOO_DEEP
+    except ValueError:
+        return storable(text)
+
+
+def _finite(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+def _short(text: str) -> int | str:
+    return int(text) if len(text) < 19 else text
+
+
+def _encodable(value: Any) -> Any:
+    """Replace lone surrogates, which cannot be sent to a browser."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, list):
+        return [_encodable(each) for each in value]
+    if isinstance(value, dict):
+        return {storable(key): _encodable(each) for key, each in value.items()}
+    return value
+
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def without_controls(text: str) -> str:
+    r"""Escape control characters, which a terminal would execute: ESC, and C1, the 8-bit forms of its sequences.
+
+    >>> without_controls("a\x1b]0;title\x07\x9b2J b\n")
+    'a\\x1b]0;title\\x07\\x9b2J b\n'
+    """
+    return text.translate(_CONTROLS)

@@ -18,6 +18,7 @@ from howdah.job import PLATFORM_PREFIX
 from howdah.jobs.rows import JobRow, shown
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
+from howdah.redact import readable_json
 from howdah.remote import messages as m
 from howdah.secrets import marked, marks
 from howdah.task import TaskSettings
@@ -234,4 +235,4 @@ def _field(message: str) -> str:
 
 def _decoded(row: Any) -> dict[str, Any]:
     """Return a row with its JSON values decoded."""
-    return {name: msgspec.json.decode(value) if isinstance(value, bytes) else value for name, value in row.items()}
+    return {name: readable_json(value) if isinstance(value, bytes) else value for name, value in row.items()}

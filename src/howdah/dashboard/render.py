@@ -11,6 +11,8 @@ from typing import Any
 import jinja2
 import msgspec
 
+from howdah.redact import TOO_DEEP
+
 STATIC = files("howdah.dashboard") / "static"
 LONGEST_VALUE = 20_000
 
@@ -128,4 +130,6 @@ def pretty(value: Any) -> str:
         text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except (msgspec.MsgspecError, TypeError, ValueError, UnicodeError):
         text = repr(value)
+    except RecursionError:
+        text = TOO_DEEP
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}\n… {len(text) - LONGEST_VALUE:,} more"

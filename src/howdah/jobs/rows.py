@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from howdah.redact import Redact, secret_spellings
+from howdah.redact import Redact, readable_json, secret_spellings
 from howdah.secrets import MARK, marks
 
 
@@ -24,15 +24,20 @@ def shown(row: JobRow, redact: Redact) -> JobRow:
 
     return replace(
         row,
-        args=redact(row.args, places, kind=row.kind),
-        meta=redact(_given(row.meta), kind=row.kind, part="meta"),
-        result=redact(row.result, kind=row.kind, part="result"),
+        args=redact(_readable(row.args), places, kind=row.kind),
+        meta=redact(_given(_readable(row.meta)), kind=row.kind, part="meta"),
+        result=redact(_readable(row.result), kind=row.kind, part="result"),
         error=text("error", row.error),
         attempts=[
             replace(each, message=text("message", each.message), traceback=text("traceback", each.traceback))
             for each in row.attempts
         ],
     )
+
+
+def _readable(value: Any) -> Any:
+    """Return values whose JSON Python cannot hold, which are text in a row, so that secrets in them are hidden too."""
+    return readable_json(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
 
 
 def is_visible(text: str, row: JobRow, redact: Redact) -> bool:
@@ -272,7 +277,7 @@ def _decode(data: bytes | None) -> Any:
         return None
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return data.decode(
             "utf-8", "replace"
         )  # JSON of another writer, with numbers or escapes that Python cannot hold

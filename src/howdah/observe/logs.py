@@ -14,7 +14,7 @@ from rich.logging import RichHandler
 
 from howdah.errors import ConfigError
 from howdah.job import current
-from howdah.redact import LONGEST_TRACEBACK, scrub, shorten
+from howdah.redact import LONGEST_TRACEBACK, scrub, shorten, without_controls
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LONGEST_LINE = 16_000
@@ -81,7 +81,7 @@ class TextLines(logging.Formatter):
             record.asctime = self.formatTime(record, self.datefmt)
         line = self.formatMessage(record)
         exception = _exception(self, record)
-        return f"{line}\n{exception}" if exception else line
+        return without_controls(f"{line}\n{exception}" if exception else line)
 
 
 def job_facts() -> dict[str, Any]:

@@ -30,6 +30,35 @@ TUNNELS = [
 ]
 """IPv6 networks that embed IPv4 addresses, and the deprecated site-local network."""
 
+SPECIAL_IPV4 = [
+    ipaddress.IPv4Network(each)
+    for each in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"),
+        *("192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+        *("224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32"),
+    )
+]
+"""Networks of the IANA registry that are not public, and the address of Azure's platform.
+
+Versions of Python differ in their own list: for some 192.0.0.192, a metadata service, is public.
+"""
+SPECIAL_IPV6 = [
+    ipaddress.IPv6Network(each)
+    for each in (
+        *(
+            "::/128",
+            "::1/128",
+            "64:ff9b:1::/48",
+            "100::/64",
+            "100:0:0:1::/64",
+            "2001::/23",
+            "2001:db8::/32",
+            "3fff::/20",
+        ),
+        *("5f00::/16", "fc00::/7", "fe80::/10", "ff00::/8"),
+    )
+]
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 PrivateAccess = bool | Sequence[str]
@@ -157,11 +186,13 @@ def is_public(address: str) -> bool:
     [True, False, False, False, False]
     >>> [is_public(each) for each in ("224.0.0.1", "ff02::1", "64:ff9b::a00:1", "2002:7f00:1::")]
     [False, False, False, False]
+    >>> [is_public(each) for each in ("192.0.0.192", "168.63.129.16", "2001:db8::1", "fd00:ec2::254")]
+    [False, False, False, False]
     """
     found = read_address(address)
     if found.is_multicast or found.is_reserved or not found.is_global:
         return False
-    return found.version == 4 or not any(found in each for each in TUNNELS)
+    return not any(found in each for each in (SPECIAL_IPV4 if found.version == 4 else (*TUNNELS, *SPECIAL_IPV6)))
 
 
 def retry_after_seconds(value: str | None) -> float | None:

@@ -13,7 +13,7 @@ from howdah.dashboard.protection import RequestError
 from howdah.dashboard.request import DashboardPage, DashboardRequest
 from howdah.events.admin import To
 from howdah.events.event import Event
-from howdah.redact import Redact
+from howdah.redact import Redact, readable_json
 
 ON_A_PAGE = 50
 PARKED_ON_A_PAGE = 50
@@ -65,7 +65,7 @@ async def event(visit: DashboardRequest) -> Response:
 
 
 def _plain(data: bytes | None) -> Any:
-    return None if data is None else msgspec.json.decode(data)
+    return None if data is None else readable_json(data)
 
 
 def _teaser(redact: Redact, event: Event) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import msgspec
 from starlette.responses import Response
 
 from howdah.dashboard.context import PAGE_TIMEOUT
@@ -19,6 +18,7 @@ from howdah.job import State
 from howdah.jobs.actions import ExpectedJob
 from howdah.jobs.rows import JobRow, shown, shown_failures
 from howdah.jobs.search import TIMES, Filter
+from howdah.redact import readable_json
 from howdah.secrets import marks
 
 ON_A_PAGE = 50
@@ -117,7 +117,7 @@ def steps(job: JobRow) -> list[LifeStep]:
 
 def _run(visit: DashboardRequest, job: JobRow, row: Any) -> dict[str, Any]:
     redact = visit.context.redact
-    spec, result = (None if row[name] is None else msgspec.json.decode(row[name]) for name in ("spec", "result"))
+    spec, result = (None if row[name] is None else readable_json(row[name]) for name in ("spec", "result"))
     return {
         **row,
         "spec": redact(spec, marks(job.meta), kind=job.kind),
