@@ -26,6 +26,7 @@ from howdah import (
     progress,
     telemetry,
 )
+from howdah.dashboard.pages.enqueue import fields_of
 from kit.node import drain, ended, eventually, node, state
 
 pytestmark = pytest.mark.anyio
@@ -662,3 +663,15 @@ async def test_a_handler_that_exits_or_cancels_itself_is_an_ordinary_failure(app
     await drain(app)
 
     assert await states(conn) == ["done", "failed", "failed", "done", "done"]
+
+
+async def test_the_form_of_the_dashboard_asks_for_one_element(app):
+    @app.task(batch=10)
+    async def ship(order: list[int], note: Sequence[str], jobs: list[Job]) -> None: ...
+
+    asked = fields_of(ship)
+
+    assert [(field.name, field.type, field.plain) for field in asked] == [
+        ("order", "int", False),
+        ("note", "str", True),
+    ]
