@@ -103,8 +103,11 @@ async def test_rows_are_deleted_when_partitions_could_not_be_dropped_for_a_day(a
     await conn.execute("insert into howdah.upkeep (task, since) values ('prune', now() - interval '25 hours')")
 
     async with reading(direct):
-        pruned = await Pruner(worker(direct), Retention()).prune()
+        pruning = asyncio.ensure_future(Pruner(worker(direct), Retention()).prune())
+        seen = await seen_in_the_queue(conn, pruning)
+    pruned = await pruning
 
+    assert seen > 0, "after six hours it waits in the lock queue, too"
     assert (pruned.partitions, pruned.jobs) == (0, 90)
 
 
