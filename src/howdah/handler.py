@@ -25,6 +25,8 @@ class Handler:
     """One kind of job and the function that executes it."""
 
     has_after = False
+    timeout: float | None = None
+    """Timeout of jobs that have none, in seconds: those that were enqueued by SQL or over HTTP."""
     cost = 1
     """Slots an attempt occupies."""
     batch = 0

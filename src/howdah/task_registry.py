@@ -176,5 +176,6 @@ class TaskRegistry(Enqueuer):
             task.check()
         except (ArgumentError, TypeError) as error:
             raise ConfigError(f"invalid settings for task {kind!r}: {error}") from None
+        handler.timeout = task.settings.timeout
         self.tasks[kind] = task
         return task

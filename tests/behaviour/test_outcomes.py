@@ -396,3 +396,24 @@ def test_a_task_cannot_be_both_transactional_and_elsewhere(app):
 
         @app.task
         async def forgot(tx: Transaction) -> None: ...
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_the_timeout_of_a_task_holds_for_jobs_enqueued_by_sql(app, conn, plain):
+    @app.task(timeout=0.2)
+    async def endless() -> None:
+        await asyncio.sleep(600)
+
+    @app.task(timeout=0.2)
+    def in_thread() -> None:
+        time.sleep(3)
+
+    kind = "in_thread" if plain else "endless"
+    first = await conn.fetchval("select id from howdah.enqueue($1, max_attempts => 1)", kind)
+    longer = await conn.fetchval("select id from howdah.enqueue($1, max_attempts => 1, timeout => 0.6)", kind)
+    async with node(app):
+        assert (await ended(conn, first))["state"] == "failed"
+        assert (await ended(conn, longer))["state"] == "failed"
+
+    assert "its timeout of 0.2 s" in (await app.admin.get(first)).error
+    assert "its timeout of 0.6 s" in (await app.admin.get(longer)).error

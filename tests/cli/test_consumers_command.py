@@ -46,6 +46,7 @@ def test_the_list_has_every_part_with_its_owner(howdah, shop, standing):
         assert [line.split()[0] for line in wide] == ["wide#0", "wide#1", "wide#2"]
         rows = json.loads(howdah("consumers", "--json").stdout)
         assert [(row["consumer"], row["part"]) for row in rows][2:] == [("wide", 0), ("wide", 1), ("wide", 2)]
+        assert [row["name"] for row in rows][2:] == ["wide#0", "wide#1", "wide#2"], "as the table names them"
         assert rows[1]["traceback"].startswith("Traceback")
 
     shop.append()

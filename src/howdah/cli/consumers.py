@@ -61,7 +61,10 @@ def consumers(ctx: click.Context, target: Target, as_json: bool) -> None:
             raise click.UsageError(f"options go behind the verb: howdah consumers {ctx.invoked_subcommand} … --dsn …")
         return
     found = with_admin(target, LogAdmin.consumers)
-    show(found, COLUMNS, as_json=as_json, empty="no consumers yet; declare one with app.consumer(…), and run a worker")
+    if as_json:
+        dump([{"name": row.name, **msgspec.to_builtins(row)} for row in found])
+        return
+    show(found, COLUMNS, empty="no consumers yet; declare one with app.consumer(…), and run a worker")
 
 
 @consumers.command("show")

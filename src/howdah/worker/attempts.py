@@ -128,7 +128,10 @@ class Attempts:
             return None
 
     def _add(self, job: Job) -> Attempt:
-        attempt = Attempt(job, self._handlers[job.kind], perf_counter_ns())
+        handler = self._handlers[job.kind]
+        if job.timeout is None:
+            job.timeout = handler.timeout
+        attempt = Attempt(job, handler, perf_counter_ns())
         self._running[job.token, job.id] = attempt
         self._slots.taken += self._slots.cost(attempt.handler.cost) if self._costly else 1
         return attempt
