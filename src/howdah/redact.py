@@ -39,7 +39,7 @@ _SECRETS = [
     (
         re.compile(
             r"""(?ix)( (?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization)
-            ["']? \s* [=:] \s* (?:bearer\s+|basic\s+)? ["']? ) [^\s"',;)}&]+"""
+            ["']? \s* [=:] \s* (?:bearer\s+|basic\s+)? ["']? ) (?!…[)\s]) [^\s"',;)}&]+"""
         ),
         r"\1***",
     ),
@@ -56,6 +56,8 @@ def scrub(text: str) -> str:
 
     >>> scrub("cannot reach postgresql://me:hunter2@db/app with token=abc")
     'cannot reach postgresql://me:***@db/app with token=***'
+    >>> scrub("name another with Columns(lease_token=…)")  # advice of our own, not a value
+    'name another with Columns(lease_token=…)'
     """
     if secrets := handler_secrets.get():
         text = hide(text, secrets)
