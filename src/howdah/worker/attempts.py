@@ -129,8 +129,7 @@ class Attempts:
 
     def _add(self, job: Job) -> Attempt:
         handler = self._handlers[job.kind]
-        if job.timeout is None:
-            job.timeout = handler.timeout
+        job.timeout = handler.timeout if job.timeout is None else job.timeout
         attempt = Attempt(job, handler, perf_counter_ns())
         self._running[job.token, job.id] = attempt
         self._slots.taken += self._slots.cost(attempt.handler.cost) if self._costly else 1
