@@ -81,8 +81,11 @@ def unique(acks: Sequence[Ack]) -> list[Ack]:
     return list({(ack.job.token, ack.job.id): ack for ack in acks}.values())
 
 
-def ack_of(report: m.AttemptReport, secrets: Sequence[str] = ()) -> Ack:
-    """Convert a report to the outcome that a store records; ``secrets`` are removed from its texts."""
+def ack_of(report: m.AttemptReport, secrets: Sequence[str] | None = ()) -> Ack:
+    """Convert a report to the outcome that a store records; ``secrets`` are removed from its texts.
+
+    ``None``: they are not known, so no text is kept.
+    """
     job = Job(report.id, "", "", report.attempt, report.attempt + 1, report.token, b"", "?" if report.keyed else None)
     return Ack(
         job,
@@ -96,9 +99,11 @@ def ack_of(report: m.AttemptReport, secrets: Sequence[str] = ()) -> Ack:
     )
 
 
-def scrub_text(text: str | None, secrets: Sequence[str] = ()) -> str | None:
+def scrub_text(text: str | None, secrets: Sequence[str] | None = ()) -> str | None:
     """Bound the text of an error and remove secrets, known ones and those that look like one."""
-    return None if text is None else scrub(shorten(hide(text, secrets), LONGEST_TRACEBACK))
+    if text is None or secrets is None:
+        return text and "***"
+    return scrub(shorten(hide(text, secrets), LONGEST_TRACEBACK))
 
 
 # ---------------------------------------------------------------- JSON that is stored as it came

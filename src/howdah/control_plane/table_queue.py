@@ -21,6 +21,7 @@ from howdah.node.heartbeat import Contact
 from howdah.outcome import Ack, Outcome
 from howdah.postgres import sql
 from howdah.postgres.database import Database, Session
+from howdah.redact import secret_spellings
 from howdah.table.options import TableOptions
 from howdah.table.plan import TablePlan
 from howdah.table.rejected import Dropped, message_of, split
@@ -186,6 +187,19 @@ class RemoteTableQueue:
             pause *= 2
             accepted += await self._store.ack(left, ())
         return accepted
+
+    async def secrets_of(self, ids: Sequence[Any]) -> dict[Any, tuple[str, ...] | None]:
+        """Return the secret values of rows, so that reported texts can be scrubbed of them; ``None``: not known."""
+        places = self._plan.options.reader.secrets if ids else ()
+        if not places:
+            return {}
+        self._check_ids(ids)
+        try:
+            rows = await self._heartbeats.fetch(self._plan.sql["read_records"], list(ids), timeout=self.timeout)
+        except Exception as error:  # a view may raise for a row, and its outcome must be recorded all the same
+            self._outage.fail(error)
+            return dict.fromkeys(ids)
+        return {self._plan.id(row["id"]): secret_spellings(msgspec.json.decode(row["record"]), places) for row in rows}
 
     async def release(self, node: int, keys: Sequence[LeaseKey]) -> int:
         """Release rows that the worker holds; return their number."""

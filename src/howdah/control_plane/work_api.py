@@ -85,7 +85,11 @@ class WorkApi:
     async def ack(self, node: RegisteredWorker, body: m.AckRequest) -> m.AckResponse:
         """Record outcomes. Reports on lost leases are missing in the response."""
         failed = [report.id for report in body.acks if report.error or report.message or report.traceback]
-        secrets = await self._jobs.secrets_of(failed if body.store == m.JOBS else ())
+        secrets: Mapping[Any, tuple[str, ...] | None]
+        if body.store == m.JOBS:
+            secrets = await self._jobs.secrets_of(failed)
+        else:
+            secrets = await self._table(node, body.store).secrets_of(failed)
         acks = [ack_of(report, secrets.get(report.id, ())) for report in body.acks]
         if body.store == m.JOBS:
             if any(not isinstance(ack.job.id, int) for ack in acks):
