@@ -126,8 +126,8 @@ async def main() -> None:
     lease = float(os.environ.get("LEASE", LEASE))
     options = WorkerOptions(slots=slots, lease=lease, heartbeat=HEARTBEAT, poll=0.5, grace=5)
     running_node = app.node(options)
-    if os.environ.get("HEEDLESS"):  # it does not hear that its leases are lost
-        Worker.lose = Worker.cancel = lambda *_: None  # type: ignore[method-assign]
+    if os.environ.get("HEEDLESS"):  # it neither hears nor notices that its leases are lost
+        Worker.lose = Worker.cancel = Worker.stop_unrenewed = lambda *_: None  # type: ignore[method-assign]
     if os.environ.get("UNFENCED"):  # a batch does not check its leases
 
         async def record(_self: object, conn: Any, acks: Sequence[Ack]) -> list[Ack]:
