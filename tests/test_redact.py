@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from howdah import ConfigError, config
 from howdah.jobs.rows import AttemptRow, JobRow, shown
+from howdah.outcome import FailureReport
 from howdah.redact import Redact
 from howdah.secrets import MARK
 
@@ -145,3 +147,15 @@ def test_a_row_is_shown_without_its_secrets_and_stays_as_it_is():
 @pytest.mark.parametrize("args", ["{not json 4111", ["4111"], 4111], ids=["text", "list", "number"])
 def test_arguments_nobody_can_read_are_hidden_whole(args):
     assert "4111" not in str(shown(row(args=args, meta={MARK: ["/card"]}), Redact()))
+
+
+def test_the_traceback_of_a_failure_is_formatted_once(monkeypatch):
+    formatted = []
+    format_exception = traceback.format_exception
+    monkeypatch.setattr(
+        traceback, "format_exception", lambda *args, **kwargs: formatted.append(1) or format_exception(*args, **kwargs)
+    )
+
+    report = FailureReport.of(ValueError("once"))
+
+    assert (report.error, report.message, len(formatted)) == ("ValueError", "once", 1)

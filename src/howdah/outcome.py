@@ -14,7 +14,7 @@ import msgspec
 from howdah.arguments import encode
 from howdah.errors import ArgumentError, code_of
 from howdah.job import Job
-from howdah.redact import LONGEST_MESSAGE, describe, keep, message_of
+from howdah.redact import LONGEST_MESSAGE, class_and_message, keep, message_of, traceback_of
 from howdah.retry import attribute, decision, retry_after, seconds
 
 LONGEST_HOLD = 3600.0
@@ -32,7 +32,7 @@ def result_of(value: Any, largest: int) -> tuple[bytes | None, str | None]:
     try:
         return encode(value, what="the result", largest=largest), None
     except BaseException as error:
-        return None, keep(message_of(error) or describe(error)[0], LONGEST_MESSAGE)
+        return None, keep(message_of(error) or class_and_message(error)[0], LONGEST_MESSAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class FailureReport(msgspec.Struct, kw_only=True):
         return cls(
             error=code or found.error,
             message=found.message,
-            traceback=describe(error)[2],
+            traceback=traceback_of(error),
             lineage=found.names,
             retry_after=retry_after(found.by),
             code=code,

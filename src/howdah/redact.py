@@ -136,17 +136,26 @@ def shorten(text: str, longest: int) -> str:
 
 def describe(error: BaseException) -> tuple[str, str, str]:
     """Class, message and traceback of an error, scrubbed and bounded; no local variables."""
+    return *class_and_message(error), traceback_of(error)
+
+
+def class_and_message(error: BaseException) -> tuple[str, str]:
+    """Class and message of an error, scrubbed and bounded; most of the work of :func:`describe` is the traceback."""
     # whatever its own code raises, SystemExit too: an error that cannot be described is an error all the same
-    message = message_of(error)
-    try:
-        lines = traceback.format_exception(type(error), error, user_frames(error.__traceback__), limit=50)
-    except BaseException:
-        lines = ["(its traceback cannot be shown)"]
     try:
         kind = storable(shorten(str.__str__(type(error).__qualname__), LONGEST_NAME))
     except BaseException:
         kind = "(its class has no name)"
-    return kind, keep(message, LONGEST_MESSAGE), keep("".join(lines), LONGEST_TRACEBACK)
+    return kind, keep(message_of(error), LONGEST_MESSAGE)
+
+
+def traceback_of(error: BaseException) -> str:
+    """Traceback of an error, scrubbed and bounded."""
+    try:
+        lines = traceback.format_exception(type(error), error, user_frames(error.__traceback__), limit=50)
+    except BaseException:
+        lines = ["(its traceback cannot be shown)"]
+    return keep("".join(lines), LONGEST_TRACEBACK)
 
 
 def message_of(error: object) -> str:

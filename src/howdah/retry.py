@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from howdah.errors import ERROR_CODES, ConfigError, Poison, Retry, code_of
 from howdah.job import Job
 from howdah.loops import Outage
-from howdah.redact import LONGEST_MESSAGE, describe, keep, message_of
+from howdah.redact import LONGEST_MESSAGE, class_and_message, keep, message_of
 
 LONGEST_DELAY = 10 * 365 * 86400.0
 """Seconds: the longest delay of a retry, a snooze or a backoff. A longer one is cut to it."""
@@ -103,13 +103,13 @@ def decision(error: BaseException) -> Decision:
     # the rules are compared with all errors of a group, but with a cause only if it decides
     inner = [*leaves, by] if by is not error else leaves
     names = [name for each in (error, *inner) for name in lineage(each)]
-    kind, message, _ = describe(named)
+    kind, message = class_and_message(named)
     if by is not named:
-        cause, text, _ = describe(by)
-        message = f"{message} (caused by {cause}: {text})"
+        cause, text = class_and_message(by)
+        message = keep(f"{message} (caused by {cause}: {text})", LONGEST_MESSAGE)
     if len(leaves) > 1:
-        message = f"{message} (one of {len(leaves)} errors: {message_of(error)})"
-    return Decision(names, by, kind, keep(message, LONGEST_MESSAGE))
+        message = keep(f"{message} (one of {len(leaves)} errors: {message_of(error)})", LONGEST_MESSAGE)
+    return Decision(names, by, kind, message)
 
 
 def _decisive(error: BaseException, leaves: Sequence[BaseException]) -> tuple[BaseException, BaseException]:

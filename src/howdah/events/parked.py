@@ -14,7 +14,7 @@ from howdah.events.consumer import Consumer
 from howdah.events.event import Decoder, Event, events_of
 from howdah.events.partition import Partition, lost
 from howdah.postgres.transaction import transact
-from howdah.redact import describe
+from howdah.redact import traceback_of
 from howdah.retry import decision
 from howdah.store import Transaction
 
@@ -117,7 +117,7 @@ class ParkedEvents:
         It is not inserted again: its partition may have moved and the new owner may have handled it, or it was dropped.
         """
         partition, found = self._partition, decision(error)
-        words = (found.error, found.message, describe(error)[2])
+        words = (found.error, found.message, traceback_of(error))
         async with self._pool.acquire() as conn:
             kept = await conn.fetchval(
                 self._sql["repark"], *partition.key, self._node, partition.epoch, event.position, partition.run, *words

@@ -17,7 +17,7 @@ from howdah.events.parked import ParkedEvents
 from howdah.events.partition import RESTARTED, Checkpoint, CheckpointRejected, Partition, lost
 from howdah.events.read import END, EventPage, EventPrefetch, is_restarted
 from howdah.loops import Outage, wait
-from howdah.redact import describe
+from howdah.redact import traceback_of
 from howdah.retry import decision, retry_after
 
 BREAKS = 3
@@ -261,7 +261,7 @@ class PartitionConsumer:
         found = decision(error)
         failures = options.max_failures if isinstance(found.by, Poison) else self._failures + 1
         over = failures >= options.max_failures
-        words = (found.error, found.message, describe(error)[2])
+        words = (found.error, found.message, traceback_of(error))
         if over and options.on_failure == "park":
             to = event.position
             await self._parked.park(to, words, failures, lambda conn: self._checkpoint.move(conn, to, 0))
