@@ -235,7 +235,8 @@ def load_app(spec: str) -> Howdah:
     if callable(found) and not isinstance(found, Howdah | Task | type):
         found = found()
     if not isinstance(found, Howdah):
-        raise ConfigError(f"{spec} is a {type(found).__name__}, not a Howdah; name the object made by Howdah()")
+        what = "type" if isinstance(found, type) else type(found).__name__
+        raise ConfigError(f"{spec} is a {what}, not a Howdah; name the object made by Howdah()")
     return found
 
 
