@@ -12,7 +12,7 @@ from typing import Any
 
 from howdah import telemetry
 from howdah.outcome import Ack, Outcome
-from howdah.redact import user_frames
+from howdah.redact import traceback_of, user_frames
 from howdah.retry import decision
 
 log = logging.getLogger("howdah")
@@ -132,16 +132,23 @@ def _log_failure(ack: Ack) -> None:
         level, rest, values = logging.WARNING, "%s; next try in %.1f s", (*values, ack.delay)
     how = {Outcome.RETRY: "failed", Outcome.POISON: "is poison"}.get(ack.outcome, "failed for good")
     error = _template(ack.error or "") + (": " if ack.error and ack.message else "")
-    _log(level, f"job %s ({kind}) {how}, attempt %d of %d: {error}{rest}", values, facts, ack)
+    text = f"job %s ({kind}) {how}, attempt %d of %d: {error}{rest}"
+    _log(level, text, values, facts, ack.exception, lambda: ack.traceback)
 
 
-def _log(level: int, template: str, values: tuple[Any, ...], facts: dict[str, Any], ack: Ack) -> None:
+def _log(
+    level: int,
+    template: str,
+    values: tuple[Any, ...],
+    facts: dict[str, Any],
+    error: BaseException | None,
+    traceback: Callable[[], str | None],
+) -> None:
+    """Log a failure; ``traceback`` returns the text of it, scrubbed and storable."""
     if log.isEnabledFor(level):
-        exception = exc_info(ack.exception) if ack.exception is not None else None
-        record = log.makeRecord(log.name, level, __file__, 0, template, values, exception, "_log_failure", facts)
-        record.exc_text = (
-            ack.traceback
-        )  # scrubbed while the job's secrets were known; formatters do not format it again
+        exception = exc_info(error) if error is not None else None
+        record = log.makeRecord(log.name, level, __file__, 0, template, values, exception, "_log", facts)
+        record.exc_text = traceback()  # formatters do not format the error again
         log.handle(record)
 
 
@@ -181,24 +188,18 @@ def _fail(facts: dict[str, Any]) -> None:
     delay = facts.get("delay")
     text = f"consumer {_template(_name(facts))} failed at position %d, failure %d in a row: %s%s"
     again = "" if delay is None else f"; next try in {delay:.1f} s"
-    exception = exc_info(facts["error"])
-    log.warning(text, facts["position"], facts["failures"], error, again, extra=extra, exc_info=exception)
+    _log_error(logging.WARNING, text, (facts["position"], facts["failures"], error, again), extra, facts["error"])
 
 
 def _halt(facts: dict[str, Any]) -> None:
     error, extra = _error(facts)
     consumer = facts["consumer"]
-    log.error(
+    text = (
         f"consumer {_template(_name(facts))} is HALTED at position %d after %d failures: %s; mend it and"
-        " `howdah consumers resume %s`, or leave this event out with `howdah consumers skip %s`",
-        facts["position"],
-        facts["failures"],
-        error,
-        consumer,
-        consumer,
-        extra=extra,
-        exc_info=exc_info(facts["error"]),
+        " `howdah consumers resume %s`, or leave this event out with `howdah consumers skip %s`"
     )
+    values = facts["position"], facts["failures"], error, consumer, consumer
+    _log_error(logging.ERROR, text, values, extra, facts["error"])
 
 
 def _park(facts: dict[str, Any]) -> None:
@@ -206,8 +207,11 @@ def _park(facts: dict[str, Any]) -> None:
     name = _template(_name(facts))
     text = f"consumer {name} PARKED the event at position %d: %s; it continues;"
     text += " `howdah consumers parked list %s` shows them"
-    exception = exc_info(facts["error"])
-    log.error(text, facts["position"], error, facts["consumer"], extra=extra, exc_info=exception)
+    _log_error(logging.ERROR, text, (facts["position"], error, facts["consumer"]), extra, facts["error"])
+
+
+def _log_error(level: int, text: str, values: tuple[Any, ...], extra: dict[str, Any], error: BaseException) -> None:
+    _log(level, text, values, extra, error, lambda: traceback_of(error))
 
 
 def _assign(moves: int, unassigned: list[str]) -> None:
