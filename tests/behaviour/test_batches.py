@@ -233,7 +233,7 @@ async def test_arguments_that_do_not_fit_fail_without_the_others(app, conn):
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-@pytest.mark.parametrize("bad", [set(), {0}, {19}, {7}, {3, 4, 17}, set(range(20))], ids=str)
+@pytest.mark.parametrize("bad", [set(), {0}, {19}, {7}, {3, 4, 17}, set(range(20))], ids=lambda bad: str(sorted(bad)))
 async def test_halving_charges_exactly_the_jobs_that_fail(app, conn, ledger, bad, transactional):
     calls = []
 
