@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import urlopen
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import psycopg
 import pytest
@@ -147,9 +147,10 @@ def test_the_dashboard_of_dev_has_its_port_before_it_starts_and_while_it_restart
 
 
 def shown(address: str) -> bool:
-    """Whether a page is served; a server that stops may reset what it has accepted."""
+    """Whether the link leads to a page; a server that stops may reset what it has accepted."""
+    browser = build_opener(HTTPCookieProcessor())
     try:
-        return bool(urlopen(address, timeout=60).status == 200)
+        return bool(browser.open(address, timeout=60).status == 200)
     except ConnectionResetError:
         return False
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import itertools
 import os
 import random
+import re
 import signal
 import socket
 import time
 from contextlib import ExitStack
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -131,7 +134,8 @@ def test_a_control_plane_ends_as_promptly_with_streams_that_are_open(database):
         assert control.port
         [calm] = stop_each([control], [0.0])
     with ControlPlaneProcess("--auth", "none", dsn=database.dsn) as control, ExitStack() as stack:
-        streams = [Stream(stack, control.port) for _ in range(3)]
+        control.says("?key=")
+        streams = [Stream(stack, control.port, cookie_of(control.output)) for _ in range(3)]
         [took] = stop_each([control], [0.2])
         assert control.process.returncode == 0, control.output
         assert "Traceback" not in control.output
@@ -141,13 +145,23 @@ def test_a_control_plane_ends_as_promptly_with_streams_that_are_open(database):
     assert took < 3.0 + 10 * max(0.0, calm - 0.5), "it promises three seconds"
 
 
+def cookie_of(output):
+    """Follow the printed link; return the cookie it is exchanged for."""
+    link = urlsplit(re.search(r"http://\S+\?key=\S+", output)[0])
+    conn = http.client.HTTPConnection("127.0.0.1", link.port, timeout=60)
+    conn.request("GET", f"{link.path}?{link.query}")
+    return conn.getresponse().headers["Set-Cookie"].partition(";")[0]
+
+
 class Stream:
     """Somebody who looks at the dashboard."""
 
-    def __init__(self, stack, port):
+    def __init__(self, stack, port, cookie):
         self._socket = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
         self._socket.settimeout(60)
-        self._socket.sendall(f"GET /dashboard/live HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        self._socket.sendall(
+            f"GET /dashboard/live HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nCookie: {cookie}\r\n\r\n".encode()
+        )
         assert b"text/event-stream" in self._socket.recv(4096)
 
     def rest(self):
