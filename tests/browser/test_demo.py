@@ -14,7 +14,7 @@ from kit.node import eventually
 
 pytestmark = pytest.mark.anyio
 
-ADDRESS = re.compile(r"dashboard  (http://127\.0\.0\.1:\d+/dashboard/)")
+ADDRESS = re.compile(r"dashboard  (http://127\.0\.0\.1:\d+/dashboard/\?key=[\w-]+)")
 LONG = 60_000
 """Milliseconds."""
 

@@ -67,4 +67,4 @@ async def test_a_site_of_one_version_shows_it(docs_site, tab, tmp_path):
     (tmp_path / "versions.json").unlink()
     await tab.page.goto(f"{docs_site}/0.2/index.html")
 
-    await expect(tab.page.locator("option")).to_have_text(["0.3.0"])
+    await expect(tab.page.locator("option")).to_have_text(["0.2.0"])

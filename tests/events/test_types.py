@@ -133,7 +133,7 @@ async def test_an_upcaster_that_fails_raises_its_own(app):
 
 async def test_what_cannot_be_registered():
     app = Howdah()
-    with pytest.raises(ConfigError, match=r"make it a dataclass or a msgspec\.Struct"):
+    with pytest.raises(ConfigError, match=r"make it a dataclass, a msgspec\.Struct or a pydantic model"):
         app.event(type("Bare", (), {}))
     app.event(Placed)
     with pytest.raises(ConfigError, match="two classes are registered as event 'Placed'"):

@@ -270,7 +270,7 @@ def _is_legal(doing: RunningOperation) -> bool:
     if isinstance(error, asyncpg.ForeignKeyViolationError):  # the consumer was forgotten
         return doing.form.act == "park"
     if isinstance(error, asyncpg.UniqueViolationError):  # the job has an outcome already
-        return doing.form.act == "handle" or "in a transaction" in doing.form.name
+        return doing.form.act == "handle" or doing.form.name.startswith(("in a transaction", "in a batch"))
     return error is None or isinstance(error, LEGAL) or getattr(error, "sqlstate", None) in LEGAL_CODES
 
 

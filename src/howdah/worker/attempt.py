@@ -244,7 +244,7 @@ def _failed(error: BaseException, attempt: Attempt) -> Ack:
     job = attempt.job
     report = error.report if isinstance(error, FailedInProcess) else FailureReport.of(error)
     delay = delay_after(report.lineage, report.retry_after, job.attempt, attempt.handler.retries)
-    hold = delay if report.hold is True else report.hold or None
+    hold = (delay if report.hold is True else report.hold) or None
     if not retries(report.code, job.attempt):
         delay = None
     if delay is None:

@@ -41,12 +41,16 @@ begin
         raise exception 'howdah: run_at must be a moment from 0001-01-02 to 9999-12-29, got %', run_at using errcode = 'invalid_parameter_value';
     elsif length(key) not between 1 and 300 or key ~ '[[:cntrl:]]' then
         raise exception 'howdah: key must be 1 to 300 characters, got %', quote_literal(left(key, 300)) using errcode = 'invalid_parameter_value';
-    elsif starts_with(kind, 'howdah:') and not (
-        starts_with(kind, 'howdah:webhook:') and queue = 'howdah' and has_table_privilege(session_user, {'schema.notice'}, 'delete')
-        and exists (select from {schema}.node n where n.version ~ '^0\.[012](\.|$)' and not n.remote and n.stopped_at is null and n.state <> 'offline'))
-    then
-        raise exception 'howdah: kinds that start with "howdah:" are reserved for Howdah, got %', quote_literal(kind)
-            using errcode = 'invalid_parameter_value';
+    end if;
+    if starts_with(kind, 'howdah:') then
+        -- a statement of its own: other kinds do not lock these tables
+        if not (
+            starts_with(kind, 'howdah:webhook:') and queue = 'howdah' and has_table_privilege(session_user, {'schema.notice'}, 'delete')
+            and exists (select from {schema}.node n where n.version ~ '^0\.[012](\.|$)' and not n.remote and n.stopped_at is null and n.state <> 'offline'))
+        then
+            raise exception 'howdah: kinds that start with "howdah:" are reserved for Howdah, got %', quote_literal(kind)
+                using errcode = 'invalid_parameter_value';
+        end if;
     end if;
     fresh := true;
     if key is null then
