@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from howdah import Budget, Howdah, Transaction, WorkerOptions
-from howdah.table import store
+from howdah.table import transact
 from howdah.table.statement import read
 from howdah.worker.worker import Worker
 
@@ -41,7 +41,7 @@ async def transacted(record: dict[str, int], tx: Transaction) -> None:
 
 async def main() -> None:
     # it is deaf to its heartbeat and to the server's guard: the fence alone must hold
-    store.IDLE = 100.0
+    transact.IDLE = 100.0
     Worker.lose = Worker.lose_jobs = Worker.cancel = lambda *_: None  # type: ignore[method-assign,assignment]
     if not os.environ.get("FENCE"):
         files = read()
