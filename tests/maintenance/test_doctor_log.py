@@ -54,8 +54,11 @@ async def test_halted_consumers_with_their_error(app: Howdah, database: Database
         [halted] = await examine(database, "consumers")
 
     assert halted.verdict == "bad"
-    assert halted.fact == "Mail is halted at position 1: ValueError: no address '…'; it is 2 events behind"
-    assert halted.fix == "fix the cause and `howdah consumers resume Mail`, or `howdah consumers skip Mail`"
+    assert halted.fact == "Mail is halted at position 1 by ValueError; it is 2 events behind"
+    assert halted.fix == (
+        "fix the cause (`howdah why --consumer Mail`) and `howdah consumers resume Mail`,"
+        " or `howdah consumers skip Mail`"
+    )
 
 
 async def test_consumers_nobody_has_and_parked_events(app: Howdah, database: Database, conn: Any) -> None:

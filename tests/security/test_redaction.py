@@ -127,6 +127,7 @@ async def test_the_command_shows_failures_as_the_hook_wants(
         assert PATIENT not in done.output
 
 
+@pytest.mark.superuser("sees what other roles run")
 @pytest.mark.parametrize(("secret", "shown"), [(READ, False), (ALL, True)])
 async def test_statements_of_other_sessions_are_shown_to_those_who_may_act(
     app: Howdah, conn: Any, direct: Any, secret: str, shown: bool

@@ -168,15 +168,25 @@ async def test_nobody_can_become_somebody_else(grown: Dsn, conn: Any, role: str)
     )
 
 
+GRANTED = """
+    select regexp_replace(c.relname, '_[0-9].*', ''), a.grantee::regrole::text, a.privilege_type
+    from pg_class c cross join lateral aclexplode(c.relacl) a
+    where c.relkind = $1::text::"char" and c.oid > $2 and c.relnamespace = 'howdah'::regnamespace
+      and a.grantee <> c.relowner
+"""
+
+
 async def test_a_partition_made_while_nodes_run_gives_nobody_more(roles: Dsn, conn: Any) -> None:
     last = await conn.fetchval("select max(oid) from pg_class")
     await conn.execute("select howdah.grow(20)")
-    rows = await conn.fetch(
-        "select relowner::regrole::text, relacl::text from pg_class where relkind = 'r' and oid > $1", last
-    )
+    rows = await conn.fetch("select relowner::regrole::text from pg_class where relkind = 'r' and oid > $1", last)
+    granted = {tuple(row) for row in await conn.fetch(GRANTED, "r", last)}
+    before = {tuple(row) for row in await conn.fetch(GRANTED, "p", 0)}
 
     assert len(rows) > 2
-    assert {tuple(row) for row in rows} == {("howdah_owner", None)}
+    assert {row[0] for row in rows} == {"howdah_owner"}
+    # claims read a partition of job by its name
+    assert granted == {each for each in before if each[0] == "job" and each[2] == "SELECT"} != set()
 
 
 # -------------------------------------------------------------------- functions

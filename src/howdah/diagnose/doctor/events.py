@@ -110,11 +110,12 @@ class LogDoctor:
 
 
 def _halted(row: ConsumerRow) -> Finding:
-    fact = f"{row.name} is halted at position {row.error_position}: {row.error}: {statement(row.message or '')}"
+    # without the message, which the application's redact hook has not seen
     return bad(
         "consumers",
-        f"{fact}; it is {row.lag:,} events behind",
-        f"fix the cause and `howdah consumers resume {row.consumer}`, or `howdah consumers skip {row.consumer}`",
+        f"{row.name} is halted at position {row.error_position} by {row.error}; it is {row.lag:,} events behind",
+        f"fix the cause (`howdah why --consumer {row.consumer}`) and `howdah consumers resume {row.consumer}`, or"
+        f" `howdah consumers skip {row.consumer}`",
     )
 
 

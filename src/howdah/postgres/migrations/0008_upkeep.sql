@@ -118,6 +118,7 @@ declare
     top      bigint;
     made     text[] := '{}';
     part     text;
+    reader   text;
 begin
     if not pg_try_advisory_xact_lock(hashtextextended({'schema'} || ' grow', 0)) then
         return 0;                                                       -- another process is doing it
@@ -154,6 +155,14 @@ begin
             execute format('create table %1$I.%2$s_%3$s_%4$s (like %1$I.%2$s including all, check (id >= %3$s and id < %4$s))', {'schema'}, part, top, top + size);
         end loop;
         perform {schema}.index_finished(format('done_%s_%s', top, top + size));
+        -- a claim names one partition: who may read `job` may read that
+        for reader in
+            select case a.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end
+            from pg_class c cross join lateral aclexplode(c.relacl) a
+            where c.oid = {'schema.job'}::regclass and a.privilege_type = 'SELECT' and a.grantee <> c.relowner
+        loop
+            execute format('grant select on %I.job_%s_%s to %s', {'schema'}, top, top + size, reader);
+        end loop;
         made := made || format('%s_%s', top, top + size);
         top := top + size;
     end loop;
